@@ -1,0 +1,264 @@
+"""The records that flow between the parts: frozen, with units in their names, free of any store or page.
+
+Times are UTC nanoseconds since the epoch (``*_ns``), durations seconds (``*_s``), sizes bytes.
+A non-finite value never stands in ``values``: it is named in ``nonfinite`` as ``"nan"``, ``"inf"`` or ``"-inf"``,
+because no time-series database stores it and trainers hide it (Megatron-LM omits the field, Hugging Face prints 0.0).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from types import MappingProxyType
+from typing import Any, Literal
+
+NonFinite = Literal["nan", "inf", "-inf"]
+NONFINITE_CODES: Mapping[str, int] = MappingProxyType({"nan": 1, "inf": 2, "-inf": 3})
+NONFINITE_NAMES: Mapping[int, str] = MappingProxyType({1: "nan", 2: "inf", 3: "-inf"})
+
+
+class Severity(StrEnum):
+    """``critical`` pages someone now, ``warning`` is looked at within hours, ``info`` is a mark on the chart."""
+
+    INFO = "info"
+    WARNING = "warning"
+    CRITICAL = "critical"
+
+    @property
+    def rank(self) -> int:
+        """0, 1 or 2, for comparing and for the store."""
+        return ("info", "warning", "critical").index(self.value)
+
+
+def nonfinite_name(value: float) -> NonFinite | None:
+    """``None`` for a finite number, else which of the three it is."""
+    if math.isfinite(value):
+        return None
+    if math.isnan(value):
+        return "nan"
+    return "inf" if value > 0 else "-inf"
+
+
+def split_nonfinite(raw: Mapping[str, float]) -> tuple[dict[str, float], dict[str, NonFinite]]:
+    """Split raw values into finite ones and the names of the non-finite ones."""
+    values: dict[str, float] = {}
+    nonfinite: dict[str, NonFinite] = {}
+    for name, value in raw.items():
+        kind = nonfinite_name(value)
+        if kind is None:
+            values[name] = value
+        else:
+            nonfinite[name] = kind
+    return values, nonfinite
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One training step as a source told it.
+
+    ``time_ns`` is the record's own time, or None when the source has none (the writer then chooses one, see
+    ``trainvitals.identity``). ``attempt`` is the number of this start of the trainer, counted from 1.
+    """
+
+    step: int
+    attempt: int
+    time_ns: int | None
+    values: Mapping[str, float]
+    nonfinite: Mapping[str, NonFinite] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something that happened at a moment, in a run: see ``EVENT_KINDS``.
+
+    ``id`` is deterministic, so that the same event read twice is one event. ``data`` holds JSON values only.
+    """
+
+    kind: str
+    time_ns: int | None
+    step: int | None = None
+    attempt: int | None = None
+    id: str = ""
+    severity: Severity = Severity.INFO
+    source: str = ""
+    text: str = ""
+    data: Mapping[str, Any] = field(default_factory=dict)
+
+
+EVENT_KINDS: Mapping[str, str] = MappingProxyType(
+    {
+        "attempt_start": "the trainer started; data: attempt, key, first_step, source, job, host, pid",
+        "attempt_end": "the trainer ended; data: attempt, last_step, reason, exit_code",
+        "resume": "training continues from a checkpoint; step = the step it continues from",
+        "phase": "data.phase = start|train|eval|checkpoint|paused|finished, data.state = begin|end",
+        "annotation": "a person's note; data.rules = rules it silences, data.by",
+        "data": "data position: source, shards, sample_first, sample_last",
+        "checkpoint": "state of a checkpoint: data = a CheckpointReport as a mapping; id = its path",
+        "verification": "a verification ended; data: path, level, state, reasons",
+        "control": "request, acknowledgement, refusal; data: seq, desired, by, reason, source, state, latency_s",
+        "finding": "a detector's finding: data = a Finding as a mapping; id = its id",
+        "incident": "an incident: data = an Incident as a mapping; id = its id",
+        "breaker": "a decision of the circuit breaker; data: decision, mode, reason",
+        "fault": "a fault seen in a log; data.class",
+        "message": "a line worth keeping (skipped iterations, overflow, validation loss); data as the source gave it",
+        "watch": "the watchdog's own life: start, stop, data loss counters",
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What a detector found. The same id is emitted again when severity, extent or state change.
+
+    first_step: estimated onset. detected_step: when it first became >= warning (for info: when it was seen).
+    last_step: None while it is open. ``severity`` is the highest reached.
+    """
+
+    id: str
+    rule: str
+    family: str
+    severity: Severity
+    first_step: int
+    detected_step: int
+    last_step: int | None
+    attempt: int
+    time_ns: int | None
+    value: float | None
+    expected: float | None
+    message: str
+    is_open: bool = False
+    data: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Incident:
+    """Findings of one run and family that belong together."""
+
+    id: str
+    run: str
+    family: str
+    severity: Severity
+    rules: tuple[str, ...]
+    finding_ids: tuple[str, ...]
+    first_step: int | None
+    last_step: int | None
+    opened_at_ns: int
+    updated_at_ns: int
+    closed_at_ns: int | None
+    title: str
+    message: str
+
+    @property
+    def is_open(self) -> bool:
+        return self.closed_at_ns is None
+
+
+class CheckpointState(StrEnum):
+    """Life of a checkpoint. Only ``verified`` together with its level may be offered for a resume."""
+
+    WRITING = "writing"
+    STAGED = "staged"
+    COMPLETE = "complete"
+    VERIFYING = "verifying"
+    VERIFIED = "verified"
+    INCOMPLETE = "incomplete"
+    CORRUPT = "corrupt"
+    DELETING = "deleting"
+    DELETED = "deleted"
+    UNKNOWN_FORMAT = "unknown_format"
+
+
+class VerificationLevel(StrEnum):
+    """How far a checkpoint was looked at, in rising order of proof (and cost)."""
+
+    PRESENCE = "presence"
+    STRUCTURE = "structure"
+    CONTENT = "content"
+    LOAD = "load"
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointReport:
+    """What is known of one checkpoint. ``level`` is the highest level it passed, None when none was tried."""
+
+    path: str
+    step: int | None
+    format: str
+    state: CheckpointState
+    level: VerificationLevel | None
+    has_optimizer: bool | None
+    files: int
+    bytes: int
+    reasons: tuple[str, ...] = ()
+    modified_at_ns: int | None = None
+    loss: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class GpuSample:
+    """One GPU at one moment. A field that the driver does not support is absent (None), never zero."""
+
+    node: str
+    gpu: str  # the GPU's UUID: index order shifts when a GPU is lost
+    index: int
+    time_ns: int
+    state: str  # ok, warm, warn, fail, lost, silent
+    name: str | None = None
+    utilization_percent: float | None = None
+    memory_used_bytes: int | None = None
+    memory_total_bytes: int | None = None
+    temperature_c: float | None = None
+    memory_temperature_c: float | None = None
+    power_w: float | None = None
+    power_limit_w: float | None = None
+    sm_clock_mhz: float | None = None
+    throttle_reasons: int | None = None
+    ecc_uncorrected: int | None = None
+    ecc_corrected: int | None = None
+    remapped_rows_pending: bool | None = None
+    remapped_rows_failure: bool | None = None
+    pcie_replays: int | None = None
+    xid_last: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NodeSample:
+    """One node at one moment: the worst of its GPUs. ``state`` no_gpu means no NVIDIA driver, which is no fault."""
+
+    node: str
+    time_ns: int
+    state: str  # ok, warm, warn, fail, silent, drained, no_gpu
+    gpus: int = 0
+    utilization_mean_percent: float | None = None
+    utilization_min_percent: float | None = None
+    temperature_max_c: float | None = None
+    power_sum_w: float | None = None
+    memory_used_max_bytes: int | None = None
+    ecc_uncorrected: int | None = None
+    xid_last: int | None = None
+    run: str = ""
+    is_simulated: bool = False
+    text: str = ""
+
+
+FieldValue = float | int | str | bool
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One row for the store. Names and types are those of ``trainvitals.schema``; all tags always present."""
+
+    measurement: str
+    tags: Mapping[str, str]
+    time_ns: int
+    fields: Mapping[str, FieldValue]
+
+
+def to_json_number(value: float | None) -> float | None:
+    """JSON has no NaN: everything the product emits uses null plus a flag."""
+    return value if value is not None and math.isfinite(value) else None
+
+
+Points = Sequence[Point]

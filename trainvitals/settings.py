@@ -1,0 +1,282 @@
+"""One settings file, ``trainvitals.toml``; each key also as ``TRAINVITALS_…``. Unknown keys are errors with the nearest known key.
+
+The tables below are the only list of settings: the loader, ``doctor`` and the documentation read them.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from trainvitals.detect.tunables import TUNABLES
+from trainvitals.errors import SettingsError
+
+ENVIRONMENT_PREFIX = "TRAINVITALS_"
+CONFIG_VARIABLE = "TRAINVITALS_CONFIG"
+
+
+def _setting(default: Any, help: str, *, choices: tuple[str, ...] = ()) -> Any:
+    metadata = {"help": help, "choices": choices}
+    if isinstance(default, (list, dict, tuple)):
+        return field(default_factory=lambda: default, metadata=metadata)
+    return field(default=default, metadata=metadata)
+
+
+@dataclass(frozen=True)
+class RunSettings:
+    """One ``[[runs]]`` table."""
+
+    name: str = _setting("", "name of the run, as shown and stored")
+    dir: str = _setting("", "run directory: the hook's files, attempts, control files; shared with the trainer")
+    logs: tuple[str, ...] = _setting((), "globs of the trainer's log files")
+    log_format: str = _setting("auto", "grammar of the log", choices=("auto", "megatron", "huggingface", "nanogpt"))
+    log_timezone: str = _setting("UTC", "time zone of log times that name none")
+    checkpoints: tuple[str, ...] = _setting((), "directories that hold the run's checkpoints")
+    steps_from: str = _setting(
+        "auto", "the one source of steps; auto = the hook's file if there is one", choices=("auto", "hook", "log")
+    )
+    gpus: int = _setting(0, "GPUs of the run, 0 = not said; used for GPU-hours")
+    total_steps: int = _setting(0, "planned number of steps, 0 = not said; used for the time left")
+    checkpoint_every_steps: int = _setting(0, "planned steps between checkpoints, 0 = learnt")
+    breaker: str = _setting("dry-run", "circuit breaker of this run", choices=("off", "dry-run", "armed"))
+
+
+@dataclass(frozen=True)
+class BreakerSettings:
+    """``[breaker]``: when an armed breaker pauses. Defaults and evidence: docs/detection.md."""
+
+    nonfinite_in_a_row: int = _setting(3, "non-finite points in a row that trip")
+    points: int = _setting(100, "points of an open loss incident, at or above share_of_peak of its peak, that trip")
+    lost_progress: float = _setting(0.02, "a point counts when it is this share of (initial loss - level) above the level")
+    share_of_peak: float = _setting(0.30, "... and at least this share of the incident's own peak")
+    quiet_start_points: int = _setting(200, "never trips in this many points after a start or a resume (non-finite excepted)")
+    cool_down_points: int = _setting(500, "disarmed for this many points after a person paused or resumed")
+    pauses_per_day: int = _setting(2, "automatic pauses in 24 h; after that it only alerts")
+
+
+@dataclass(frozen=True)
+class WatchSettings:
+    """``[watch]``"""
+
+    poll_s: float = _setting(0.5, "seconds between two looks at the files of a run")
+    checkpoint_scan_s: float = _setting(10.0, "seconds between two scans of the checkpoint directories")
+    heartbeat_s: float = _setting(2.0, "seconds between two heartbeats of the watchdog")
+
+
+@dataclass(frozen=True)
+class GpuSettings:
+    """``[gpu]``"""
+
+    enabled: bool = _setting(True, "collect GPU health of this machine through NVML")
+    period_s: float = _setting(10.0, "seconds between two samples")
+    deadline_s: float = _setting(8.0, "a poll that takes longer is called unresponsive")
+
+
+@dataclass(frozen=True)
+class DashboardSettings:
+    """``[dashboard]``"""
+
+    port: int = _setting(8501, "port of the web server; it listens on 127.0.0.1 only")
+    public_url: str = _setting("", "address under which people reach the dashboard; used in links")
+    wiki_origins: tuple[str, ...] = _setting((), "origins that may embed the wall page")
+    refresh_s: float = _setting(2.0, "seconds between two refreshes of the pages")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Everything, checked. ``detect`` holds only what differs from ``trainvitals.detect.tunables``."""
+
+    store: str = _setting("", "sqlite:///path/to/file.db; empty = the default place of this user")
+    runs: tuple[RunSettings, ...] = ()
+    detect: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    breaker: BreakerSettings = field(default_factory=BreakerSettings)
+    watch: WatchSettings = field(default_factory=WatchSettings)
+    gpu: GpuSettings = field(default_factory=GpuSettings)
+    dashboard: DashboardSettings = field(default_factory=DashboardSettings)
+    path: str = ""
+
+    def run(self, name: str) -> RunSettings:
+        """The run of that name, or a ``SettingsError`` that lists the known ones."""
+        for run in self.runs:
+            if run.name == name:
+                return run
+        known = ", ".join(run.name for run in self.runs) or "none"
+        raise SettingsError(f"No run {name!r} in {self.path or 'the settings'}; known runs: {known}.")
+
+
+SECTIONS: Mapping[str, type] = {
+    "breaker": BreakerSettings,
+    "watch": WatchSettings,
+    "gpu": GpuSettings,
+    "dashboard": DashboardSettings,
+}
+
+
+def default_store() -> str:
+    """``/var/lib/trainvitals`` for root, the user's state directory otherwise."""
+    if os.geteuid() == 0:
+        return "sqlite:///var/lib/trainvitals/trainvitals.db"
+    state = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
+    return f"sqlite://{state}/trainvitals/trainvitals.db"
+
+
+def load(path: str | Path | None = None, environ: Mapping[str, str] | None = None) -> Settings:
+    """Read the file (or ``TRAINVITALS_CONFIG``, or ``./trainvitals.toml`` if there is one), then the environment.
+
+    Raises ``SettingsError`` naming file, key and what to do.
+    """
+    env = os.environ if environ is None else environ
+    chosen = path or env.get(CONFIG_VARIABLE)
+    if chosen is None and Path("trainvitals.toml").is_file():
+        chosen = "trainvitals.toml"
+    raw: dict[str, Any] = {}
+    if chosen is not None:
+        try:
+            raw = tomllib.loads(Path(chosen).read_text(encoding="utf-8"))
+        except OSError as error:
+            raise SettingsError(f"Cannot read the settings file {chosen}: {error.strerror or error}.") from error
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            raise SettingsError(f"{chosen} is not valid TOML: {error}.") from error
+    return _with_environment(parse(raw, str(chosen or "")), env)
+
+
+def parse(raw: Mapping[str, Any], path: str = "") -> Settings:
+    """Check a parsed TOML document. Relative paths count from the settings file's own directory."""
+    where = path or "settings"
+    base = Path(path).resolve().parent if path else Path.cwd()
+    known = ["store", "runs", "detect", *SECTIONS]
+    for key in raw:
+        if key not in known:
+            raise SettingsError(f"{where}: unknown key {key!r}.{_nearest(key, known)}")
+    runs = raw.get("runs", [])
+    if not isinstance(runs, list) or not all(isinstance(run, dict) for run in runs):
+        raise SettingsError(f"{where}: runs must be written as [[runs]] tables.")
+    parsed_runs = tuple(_run(table, f"{where}, [[runs]] number {number}", base) for number, table in enumerate(runs, 1))
+    names = [run.name for run in parsed_runs]
+    for name in names:
+        if names.count(name) > 1:
+            raise SettingsError(f"{where}: two runs are named {name!r}; give each its own name.")
+    sections = {}
+    for name, section in SECTIONS.items():
+        table = raw.get(name, {})
+        if not isinstance(table, dict):
+            raise SettingsError(f"{where}: {name} must be a [{name}] table.")
+        sections[name] = _table(section, table, f"{where}, [{name}]")
+    store = raw.get("store", "")
+    if not isinstance(store, str):
+        raise SettingsError(f'{where}: store must be text such as "sqlite:///var/lib/trainvitals/trainvitals.db".')
+    return Settings(
+        store=store or default_store(), runs=parsed_runs, detect=_detect(raw.get("detect", {}), where), path=path, **sections
+    )
+
+
+def _run(table: Mapping[str, Any], where: str, base: Path) -> RunSettings:
+    run: RunSettings = _table(RunSettings, table, where)
+    if not run.name or len(run.name) > 200 or any(ord(character) < 32 for character in run.name):
+        raise SettingsError(
+            f"{where}: name is missing or holds control characters; give the run a printable name of at most 200 characters."
+        )
+    if not run.dir:
+        raise SettingsError(f"{where}: dir is missing; name the run directory that trainer and watchdog share.")
+    try:
+        ZoneInfo(run.log_timezone)
+    except (ZoneInfoNotFoundError, ValueError, OSError) as error:
+        raise SettingsError(
+            f'{where}: log_timezone {run.log_timezone!r} is not a known time zone; write for example "Asia/Shanghai".'
+        ) from error
+
+    def absolute(text: str) -> str:
+        return str(base / Path(text).expanduser())
+
+    return replace(
+        run, dir=absolute(run.dir), logs=tuple(map(absolute, run.logs)), checkpoints=tuple(map(absolute, run.checkpoints))
+    )
+
+
+def _table(section: type, table: Mapping[str, Any], where: str) -> Any:
+    known = {f.name: f for f in fields(section)}
+    values = {}
+    for key, value in table.items():
+        if key not in known:
+            raise SettingsError(f"{where}: unknown key {key!r}.{_nearest(key, list(known))}")
+        values[key] = _value(known[key], value, f"{where}: {key}")
+    return section(**values)
+
+
+def _value(declared: Any, value: Any, where: str) -> Any:
+    default = declared.default_factory() if callable(declared.default_factory) else declared.default  # type: ignore[misc]
+    if isinstance(default, bool):
+        ok, wanted = isinstance(value, bool), "true or false"
+    elif isinstance(default, int):
+        ok, wanted = isinstance(value, int) and not isinstance(value, bool) and value >= 0, "a whole number, 0 or more"
+    elif isinstance(default, float):
+        ok = isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value < float("inf")
+        wanted = "a number above 0"
+    elif isinstance(default, tuple):
+        ok, wanted = isinstance(value, (list, tuple)) and all(isinstance(item, str) for item in value), "a list of texts"
+        value = tuple(value) if ok else value
+    else:
+        ok, wanted = isinstance(value, str), "text"
+    choices = declared.metadata.get("choices") or ()
+    if ok and choices and value not in choices:
+        ok, wanted = False, "one of " + ", ".join(choices)
+    if not ok:
+        raise SettingsError(f"{where} must be {wanted}, not {value!r}.")
+    return float(value) if isinstance(default, float) else value
+
+
+def _detect(table: Any, where: str) -> Mapping[str, Mapping[str, float]]:
+    if not isinstance(table, dict):
+        raise SettingsError(f"{where}: detect must be [detect.RULE] tables.")
+    for rule, tuned in table.items():
+        if rule not in TUNABLES:
+            raise SettingsError(f"{where}: unknown rule [detect.{rule}].{_nearest(rule, list(TUNABLES))}")
+        if not isinstance(tuned, dict):
+            raise SettingsError(f"{where}: detect.{rule} must be a [detect.{rule}] table.")
+        for key, value in tuned.items():
+            if key not in TUNABLES[rule]:
+                raise SettingsError(f"{where}, [detect.{rule}]: unknown key {key!r}.{_nearest(key, list(TUNABLES[rule]))}")
+            if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < float("inf"):
+                raise SettingsError(f"{where}, [detect.{rule}]: {key} must be a number, 0 or more, not {value!r}.")
+    return {rule: {key: float(value) for key, value in tuned.items()} for rule, tuned in table.items()}
+
+
+def _nearest(key: str, known: Sequence[str]) -> str:
+    close = difflib.get_close_matches(key, known, n=1)
+    return f" Did you mean {close[0]!r}?" if close else f" Known: {', '.join(sorted(known))}."
+
+
+def _with_environment(settings: Settings, env: Mapping[str, str]) -> Settings:
+    """TRAINVITALS_STORE, TRAINVITALS_BREAKER_POINTS, …: one variable per key that is not inside a list."""
+    if env.get(ENVIRONMENT_PREFIX + "STORE"):
+        settings = replace(settings, store=env[ENVIRONMENT_PREFIX + "STORE"])
+    for name, section in SECTIONS.items():
+        changed = {}
+        for declared in fields(section):
+            variable = f"{ENVIRONMENT_PREFIX}{name}_{declared.name}".upper()
+            if variable in env:
+                changed[declared.name] = _value(declared, _from_text(declared, env[variable]), variable)
+        if changed:
+            settings = replace(settings, **{name: replace(getattr(settings, name), **changed)})
+    return settings
+
+
+def _from_text(declared: Any, text: str) -> Any:
+    default = declared.default_factory() if callable(declared.default_factory) else declared.default  # type: ignore[misc]
+    if isinstance(default, bool):
+        return {"true": True, "1": True, "false": False, "0": False}.get(text.lower(), text)
+    if isinstance(default, tuple):
+        return tuple(part for part in text.split(",") if part)
+    for kind in (int, float):
+        if isinstance(default, kind):
+            try:
+                return kind(text)
+            except ValueError:
+                return text
+    return text

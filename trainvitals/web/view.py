@@ -1,0 +1,162 @@
+"""What the pages draw: frozen snapshots made by the poller, never fetched by a page.
+
+Everything is plain data; text in it may come from outside (log lines, names) and is drawn as text, never as markup.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from trainvitals.records import CheckpointReport, Event, Finding, GpuSample, Incident, NodeSample, NonFinite
+from trainvitals.settings import RunSettings
+
+
+class VerdictWord(StrEnum):
+    """The one word at the top, worst first; the value is what a person reads."""
+
+    STOPPED = "STOPPED"
+    HUNG = "HUNG"
+    PAUSED = "PAUSED"
+    SICK = "TRAINING-SICK"
+    SLOW = "SLOW"
+    UNKNOWN = "NO DATA"
+    RECOVERED = "RECOVERED"
+    HEALTHY = "healthy"
+    FINISHED = "FINISHED"
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """tone: critical, warning, paused, info or ok. ``automatic``: what was done by itself. ``decision``: what is yours."""
+
+    word: VerdictWord
+    tone: str
+    headline: str
+    since_ns: int | None
+    automatic: str = ""
+    decision: str = ""
+    incident_id: str | None = None
+
+
+@dataclass(frozen=True)
+class Check:
+    """One line of "check in this order". layer: data, code, numerics, cluster. mark: "!" evidence found, "–" looked and
+    nothing there, "?" not known here."""
+
+    layer: str
+    mark: str
+    title: str
+    evidence: str
+
+
+@dataclass(frozen=True)
+class MetricNow:
+    """Newest value of a metric against what is usual (median of the last 128 points before it)."""
+
+    name: str
+    value: float | None
+    nonfinite: NonFinite | None
+    usual: float | None
+    step: int
+    is_abnormal: bool = False
+
+
+@dataclass(frozen=True)
+class AttemptView:
+    """One start of the trainer. superseded_from: first of its steps that a later attempt ran again, None if none."""
+
+    number: int
+    started_ns: int
+    first_step: int | None
+    last_step: int | None
+    resumed_from_step: int | None = None
+    superseded_from: int | None = None
+    ended_ns: int | None = None
+    end_reason: str = ""
+
+
+@dataclass(frozen=True)
+class ControlView:
+    """Control state from the status file only, never from the request alone.
+
+    state: running, pausing, paused, resuming, checkpointing, stopping, stopped, not_wired (no status file),
+    silent (heartbeat too old), unreadable. sentence: what a person reads. can_act: buttons may be offered.
+    """
+
+    state: str
+    sentence: str
+    can_act: bool
+    desired: str = "running"
+    seq: int = 0
+    ack_seq: int = 0
+    is_pending: bool = False
+    by: str = ""
+    source: str = ""
+    reason: str = ""
+    at_step: int | None = None
+    heartbeat_age_s: float | None = None
+    since_ns: int | None = None
+
+
+@dataclass(frozen=True)
+class RunView:
+    """Everything the pages show of one run, at one moment."""
+
+    settings: RunSettings
+    taken_at_ns: int
+    verdict: Verdict
+    control: ControlView
+    checks: tuple[Check, ...] = ()
+    attempts: tuple[AttemptView, ...] = ()
+    last_step: int | None = None
+    last_step_time_ns: int | None = None
+    watch_seen_ns: int | None = None
+    eta_s: float | None = None
+    steps_per_s: float | None = None
+    metrics: Mapping[str, MetricNow] = field(default_factory=dict)
+    checkpoints: tuple[CheckpointReport, ...] = ()
+    newest_verified: CheckpointReport | None = None
+    recommended: CheckpointReport | None = None
+    incidents: tuple[Incident, ...] = ()
+    findings: tuple[Finding, ...] = ()
+    events: tuple[Event, ...] = ()
+    control_history: tuple[Event, ...] = ()
+    not_watched: tuple[str, ...] = ()
+    lost_records: int = 0
+
+    @property
+    def name(self) -> str:
+        return self.settings.name
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """The poller's last good look at everything. ``error`` says why it is older than it should be."""
+
+    taken_at_ns: int
+    runs: tuple[RunView, ...] = ()
+    nodes: tuple[NodeSample, ...] = ()
+    gpus: tuple[GpuSample, ...] = ()
+    error: str = ""
+    error_since_ns: int | None = None
+
+    def run(self, name: str) -> RunView | None:
+        """The run of that name, or None."""
+        return next((run for run in self.runs if run.name == name), None)
+
+
+@dataclass(frozen=True)
+class CurveQuery:
+    """What a viewer looks at. metrics: names of `train` fields, plus "gpu_utilization". by: "time" or "step".
+
+    start/end: UTC ns for "time", steps for "step"; None = open end (from the first, up to now).
+    """
+
+    run: str
+    metrics: tuple[str, ...]
+    by: str = "step"
+    start: int | None = None
+    end: int | None = None
+    theme: str = "light"
