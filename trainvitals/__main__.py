@@ -1,0 +1,60 @@
+"""``python -m trainvitals COMMAND``: finds the command's file, runs it, and turns errors into sentences and exit codes.
+
+Exit codes: 0 fine, 1 found a fault or refused, 2 wrong usage or unreadable input. stdout is data, stderr is for people.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+
+from trainvitals import __version__
+from trainvitals.errors import TrainvitalsError
+
+#: command -> (module under trainvitals.cli, one line of help)
+COMMANDS = {
+    "demo": ("demo", "a small real training run with faults on a schedule, and everything else, on this machine"),
+    "up": ("up", "all parts for one machine as child processes, restarted when they die"),
+    "watch": ("watch", "the watchdog of one run"),
+    "parse": ("parse", "a trainer's log as JSON lines of steps and events"),
+    "detect": ("detect", "findings in a log or a CSV of a curve, as JSON lines"),
+    "checkpoint": ("checkpoint", "list, verify or show the checkpoints in a directory"),
+    "control": ("control", "pause, resume, checkpoint or stop a run through its control file"),
+    "doctor": ("doctor", "check settings, store, rights, driver and paths; say what to do"),
+}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; never shows a traceback for an error raised on purpose."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    parser = argparse.ArgumentParser(prog="python -m trainvitals", description="Health of large pre-training runs.")
+    parser.add_argument("--version", action="version", version=__version__)
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    wanted = next((word for word in arguments if not word.startswith("-")), None)
+    for name, (module_name, help_line) in COMMANDS.items():
+        command = commands.add_parser(name, help=help_line, description=help_line[0].upper() + help_line[1:] + ".")
+        if name == wanted:
+            module = importlib.import_module(f"trainvitals.cli.{module_name}")
+            module.add_arguments(command)
+            command.set_defaults(run=module.run)
+    options = parser.parse_args(arguments)
+    try:
+        code: int = options.run(options)
+        sys.stdout.flush()
+        return code
+    except TrainvitalsError as error:
+        print(f"trainvitals {options.command}: {error}", file=sys.stderr)  # noqa: T201
+        return error.exit_code
+    except BrokenPipeError:
+        # The reader of a pipe (head, less) went away; point stdout elsewhere so that the exit flush does not fail again.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except KeyboardInterrupt:
+        return 130
+
+
+if __name__ == "__main__":
+    sys.exit(main())
