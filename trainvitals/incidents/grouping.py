@@ -1,0 +1,128 @@
+"""Findings of one run that belong together become one incident: (run, group of families).
+
+Grouping after ../docs/detection.md: an incident opens with the first finding of at least ``warning``, takes in what comes
+within 200 steps or 30 minutes of it, closes when none of its findings is open, and opens again (the same incident) when
+the trouble comes back within that distance.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from types import MappingProxyType
+from typing import Any
+
+from trainvitals.identity import event_id
+from trainvitals.records import Finding, Incident, Severity
+
+MERGE_STEPS = 200
+MERGE_NS = 30 * 60 * 1_000_000_000
+#: family of a detector -> group of an incident. The breaker's trip belongs to the loss incident that caused it.
+GROUPS: Mapping[str, str] = MappingProxyType(
+    {"loss": "loss", "grad_norm": "loss", "breaker": "loss", "throughput": "time", "liveness": "time", "checkpoint": "checkpoint"}
+)
+
+
+def group_of(family: str) -> str:
+    """The incident group of a detector family."""
+    return GROUPS.get(family, family)
+
+
+@dataclass(frozen=True)
+class _Live:
+    incident: Incident
+    open_findings: tuple[str, ...]
+    last_step: int | None
+    last_ns: int
+
+
+class Grouper:
+    """Incidents of one run. State is JSON and small: one live incident per group."""
+
+    def __init__(self, run: str) -> None:
+        self._run = run
+        self._live: dict[str, _Live] = {}
+
+    def add(self, finding: Finding, now_ns: int) -> Incident | None:
+        """Take a new or changed finding; return the incident it opened or changed, None when it changes nothing."""
+        group = group_of(finding.family)
+        live = self._live.get(group)
+        known = live is not None and finding.id in live.incident.finding_ids
+        if finding.severity is Severity.INFO and not known:
+            return None
+        if live is None or not (known or self._belongs(live, finding, now_ns)):
+            live = self._open(group, finding, now_ns)
+        incident = live.incident
+        findings = incident.finding_ids if known else (*incident.finding_ids, finding.id)
+        open_findings = tuple(i for i in live.open_findings if i != finding.id) + ((finding.id,) if finding.is_open else ())
+        worse = finding.severity.rank > incident.severity.rank
+        changed = replace(
+            incident,
+            severity=finding.severity if worse else incident.severity,
+            rules=incident.rules if finding.rule in incident.rules else (*incident.rules, finding.rule),
+            finding_ids=findings,
+            first_step=min(incident.first_step, finding.first_step) if incident.first_step is not None else finding.first_step,
+            last_step=None if open_findings else _latest(incident.last_step, finding.last_step),
+            updated_at_ns=now_ns,
+            closed_at_ns=None if open_findings else now_ns,
+            title=finding.message if worse or not known and len(findings) == 1 or known and len(findings) == 1 else incident.title,
+            message=finding.message,
+        )
+        step = finding.last_step if finding.last_step is not None else finding.detected_step
+        self._live[group] = _Live(changed, open_findings, _latest(live.last_step, step), now_ns)
+        return None if changed == incident else changed
+
+    @property
+    def open_incidents(self) -> tuple[Incident, ...]:
+        return tuple(live.incident for live in self._live.values() if live.incident.is_open)
+
+    def to_state(self) -> dict[str, Any]:
+        """JSON values only."""
+        return {group: asdict(live) for group, live in self._live.items()}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Continue where ``to_state`` was taken."""
+        self._live = {
+            group: _Live(incident_from_mapping(live["incident"]), tuple(live["open_findings"]), live["last_step"], live["last_ns"])
+            for group, live in state.items()
+        }
+
+    @staticmethod
+    def _belongs(live: _Live, finding: Finding, now_ns: int) -> bool:
+        if live.open_findings:
+            return True
+        near_in_time = now_ns - live.last_ns <= MERGE_NS
+        near_in_steps = live.last_step is not None and abs(finding.first_step - live.last_step) <= MERGE_STEPS
+        return near_in_time and near_in_steps
+
+    def _open(self, group: str, finding: Finding, now_ns: int) -> _Live:
+        incident = Incident(
+            id=event_id(self._run, group, finding.attempt, finding.rule, finding.detected_step),
+            run=self._run, family=group, severity=finding.severity, rules=(), finding_ids=(), first_step=None, last_step=None,
+            opened_at_ns=finding.time_ns if finding.time_ns is not None else now_ns, updated_at_ns=now_ns, closed_at_ns=now_ns,
+            title=finding.message, message=finding.message,
+        )  # fmt: skip
+        return _Live(incident, (), None, now_ns)
+
+
+def incident_from_mapping(data: Mapping[str, Any]) -> Incident:
+    """An ``Incident`` from its stored mapping. Raises ``KeyError``/``ValueError`` when it is not one."""
+    return Incident(
+        **{
+            **data,
+            "severity": Severity(data["severity"]),
+            "rules": tuple(data["rules"]),
+            "finding_ids": tuple(data["finding_ids"]),
+        }
+    )
+
+
+def finding_from_mapping(data: Mapping[str, Any]) -> Finding:
+    """A ``Finding`` from its stored mapping. Raises ``KeyError``/``ValueError`` when it is not one."""
+    return Finding(**{**data, "severity": Severity(data["severity"])})
+
+
+def _latest(a: int | None, b: int | None) -> int | None:
+    if a is None or b is None:
+        return a if b is None else b
+    return max(a, b)
