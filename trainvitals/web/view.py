@@ -7,48 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import StrEnum
 
+from trainvitals.incidents.triage import Check as Check
+from trainvitals.incidents.verdict import Verdict as Verdict
+from trainvitals.incidents.verdict import VerdictWord as VerdictWord
 from trainvitals.records import CheckpointReport, Event, Finding, GpuSample, Incident, NodeSample, NonFinite
 from trainvitals.settings import RunSettings
-
-
-class VerdictWord(StrEnum):
-    """The one word at the top, worst first; the value is what a person reads."""
-
-    STOPPED = "STOPPED"
-    HUNG = "HUNG"
-    PAUSED = "PAUSED"
-    SICK = "TRAINING-SICK"
-    SLOW = "SLOW"
-    UNKNOWN = "NO DATA"
-    RECOVERED = "RECOVERED"
-    HEALTHY = "healthy"
-    FINISHED = "FINISHED"
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """tone: critical, warning, paused, info or ok. ``automatic``: what was done by itself. ``decision``: what is yours."""
-
-    word: VerdictWord
-    tone: str
-    headline: str
-    since_ns: int | None
-    automatic: str = ""
-    decision: str = ""
-    incident_id: str | None = None
-
-
-@dataclass(frozen=True)
-class Check:
-    """One line of "check in this order". layer: data, code, numerics, cluster. mark: "!" evidence found, "–" looked and
-    nothing there, "?" not known here."""
-
-    layer: str
-    mark: str
-    title: str
-    evidence: str
 
 
 @dataclass(frozen=True)
@@ -160,3 +124,13 @@ class CurveQuery:
     start: int | None = None
     end: int | None = None
     theme: str = "light"
+
+
+@dataclass(frozen=True)
+class CurveResult:
+    """A finished figure. ``error`` says why it is older than it should be ("" = it is not); figure_json is then the last good one."""
+
+    figure_json: str
+    taken_at_ns: int
+    error: str = ""
+    error_since_ns: int | None = None

@@ -1,0 +1,283 @@
+"""What to check first, in which order: the operations handbook's table as data, and its answers from what is known.
+
+Source: section 3 of the engineering article on pre-training stability ("first the data, then the code, then the cluster"), whose
+five symptoms are the five rows below. The order of the checks never changes; the first suspect says where the answer most often is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from trainvitals.records import CheckpointReport, Event, Finding, NodeSample, NonFinite
+
+#: Layers in the order in which they are checked.
+LAYERS = ("data", "code", "numerics", "cluster")
+#: Data changes this many steps before the onset are suspects; cluster events this long around it.
+DATA_WINDOW_STEPS = 200
+CLUSTER_WINDOW_NS = 30 * 60 * 10**9
+BAD_NODE_STATES = frozenset({"warn", "fail", "lost", "silent"})
+
+
+@dataclass(frozen=True)
+class Check:
+    """One line of "check in this order". layer: data, code, numerics, cluster. mark: "!" evidence found, "–" looked and
+    nothing there, "?" not known here."""
+
+    layer: str
+    mark: str
+    title: str
+    evidence: str
+
+
+@dataclass(frozen=True)
+class Symptom:
+    """One row of the table: what is seen, where it most often comes from, what to look at (per layer)."""
+
+    name: str
+    suspect: str
+    suspect_layer: str
+    action: str
+
+
+SYMPTOMS: dict[str, Symptom] = {
+    symptom.name: symptom
+    for symptom in (
+        Symptom(
+            "loss jumps or diverges", "the data", "data",
+            "Look at the latest batches: repeats, odd tokens, a cleaning rule that removed too much.",
+        ),
+        Symptom(
+            "loss does not come down", "learning rate or data mix", "code",
+            "Compare the learning-rate schedule with the plan, and the data mix with the plan.",
+        ),
+        Symptom(
+            "loss rebounds after a restart", "a checkpoint without optimizer state", "code",
+            "See whether the checkpoint that was loaded holds the optimizer state and whether it was loaded.",
+        ),
+        Symptom(
+            "ranks disagree on the loss", "communication or parallel settings", "cluster",
+            "Look at data/tensor parallel settings and the NCCL topology; compare the worst rank's host.",
+        ),
+        Symptom(
+            "occasional NaN", "numerical stability", "numerics",
+            "Look at mixed precision, gradient clipping and bf16 overflow; see the loss scale.",
+        ),
+        Symptom(
+            "no steps, or slow steps", "the cluster", "cluster",
+            "Find the rank that is behind, its host, its log; then network and storage.",
+        ),
+        Symptom(
+            "a checkpoint cannot be trusted", "storage or an interrupted save", "cluster",
+            "Look at the reasons beside the checkpoint, the space left and the save log; keep the last verified one.",
+        ),
+    )
+}  # fmt: skip
+
+_BY_RULE = {
+    "loss_nonfinite": "occasional NaN", "grad_norm_nonfinite": "occasional NaN",
+    "loss_spike": "loss jumps or diverges", "loss_divergence": "loss jumps or diverges",
+    "loss_outlier": "loss jumps or diverges", "loss_level_shift": "loss jumps or diverges",
+    "loss_implausible_drop": "loss jumps or diverges", "grad_norm_spike": "loss jumps or diverges",
+    "loss_drift": "loss does not come down", "loss_plateau": "loss does not come down",
+    "loss_not_learning": "loss does not come down", "lr_schedule_mismatch": "loss does not come down",
+    "rank_loss_mismatch": "ranks disagree on the loss",
+}  # fmt: skip
+
+
+def symptom(rule: str) -> Symptom:
+    """The row of the table that a rule belongs to."""
+    if rule in _BY_RULE:
+        return SYMPTOMS[_BY_RULE[rule]]
+    if rule.startswith("resume_"):
+        return SYMPTOMS["loss rebounds after a restart"]
+    if rule.startswith("checkpoint_"):
+        return SYMPTOMS["a checkpoint cannot be trusted"]
+    if rule.startswith(("loss_", "grad_")):
+        return SYMPTOMS["loss jumps or diverges"]
+    return SYMPTOMS["no steps, or slow steps"]
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What is known around the onset. Nothing here is looked up: whoever calls has it.
+
+    nodes: None = no node health is collected. nonfinite: metrics that are non-finite now or were in the incident.
+    resumed_checkpoint: report of the checkpoint the running attempt started from, None = not known.
+    """
+
+    onset_step: int | None = None
+    onset_ns: int | None = None
+    attempt_first_step: int | None = None
+    attempt_started_ns: int | None = None
+    attempt: int | None = None
+    events: Sequence[Event] = ()
+    findings: Sequence[Finding] = ()
+    nodes: Sequence[NodeSample] | None = None
+    nonfinite: Sequence[tuple[str, NonFinite]] = ()
+    loss_scale: float | None = None
+    has_grad_norm: bool = False
+    resumed_from_step: int | None = None
+    resumed_checkpoint: CheckpointReport | None = None
+
+
+def triage(rule: str, evidence: Evidence) -> tuple[Check, ...]:
+    """The four checks in the order data, code, numerics, cluster, each with what is known of it here."""
+    answers: dict[str, Callable[[str, Evidence], Check]] = {
+        "data": _data, "code": _code, "numerics": _numerics, "cluster": _cluster
+    }  # fmt: skip
+    return tuple(answers[layer](rule, evidence) for layer in LAYERS)
+
+
+def _near_before(evidence: Evidence, event: Event) -> bool:
+    if evidence.onset_step is None or event.step is None:
+        return False
+    return 0 <= evidence.onset_step - event.step <= DATA_WINDOW_STEPS
+
+
+def _data(rule: str, evidence: Evidence) -> Check:
+    positions = [event for event in evidence.events if event.kind == "data"]
+    action = SYMPTOMS["loss jumps or diverges"].action
+    if not positions:
+        return Check(
+            "data", "?", "Data position not reported by this trainer", f"{action} The hook's data() call would name the shards."
+        )
+    near = [event for event in positions if _near_before(evidence, event)]
+    if near and evidence.onset_step is not None:
+        event = max(near, key=lambda e: e.step or 0)
+        before = evidence.onset_step - (event.step or 0)
+        return Check(
+            "data",
+            "!",
+            f"New data began at step {event.step:,}",
+            f"{before:,} steps before the onset. {_position(event)} {action}".strip(),
+        )
+    known = [event for event in positions if evidence.onset_step is None or (event.step or 0) <= evidence.onset_step]
+    last = max(known or positions, key=lambda e: e.step or 0)
+    return Check("data", "–", f"No new data in the {DATA_WINDOW_STEPS} steps before", f"{_position(last)} {action}".strip())
+
+
+def _position(event: Event) -> str:
+    parts = []
+    if event.data.get("source"):
+        parts.append(f"Source {event.data['source']}.")
+    shards = event.data.get("shards")
+    if isinstance(shards, (list, tuple)) and shards:
+        shown = ", ".join(str(shard) for shard in shards[:3])
+        parts.append(f"Shards {shown}{f' and {len(shards) - 3} more' if len(shards) > 3 else ''}.")
+    elif shards:
+        parts.append(f"Shards {shards}.")
+    if event.data.get("sample_first") is not None:
+        parts.append(f"From sample {event.data['sample_first']}.")
+    return " ".join(parts)
+
+
+def _code(rule: str, evidence: Evidence) -> Check:
+    changed = next((f for f in evidence.findings if f.rule == "resume_config_changed"), None)
+    if changed is not None:
+        return Check("code", "!", "Configuration changed with the restart", changed.message)
+    mismatch = next((f for f in evidence.findings if f.rule in ("resume_lr_mismatch", "lr_schedule_mismatch")), None)
+    if mismatch is not None:
+        return Check("code", "!", "Learning rate differs from the schedule", mismatch.message)
+    optimizer = evidence.resumed_checkpoint.has_optimizer if evidence.resumed_checkpoint else None
+    if rule.startswith("resume_") or optimizer is False:
+        where = f"step {evidence.resumed_from_step:,}" if evidence.resumed_from_step is not None else "an unknown checkpoint"
+        if optimizer is False:
+            return Check(
+                "code",
+                "!",
+                "Checkpoint without optimizer state",
+                f"Attempt {evidence.attempt} went on from {where}, which holds weights only.",
+            )
+        if optimizer is True:
+            return Check(
+                "code", "–", f"The checkpoint of {where} holds the optimizer", "See in the trainer's log that it was loaded too."
+            )
+        return Check("code", "?", f"Resumed from {where}, optimizer not known", SYMPTOMS["loss rebounds after a restart"].action)
+    first = evidence.attempt_first_step
+    if (
+        first is not None
+        and evidence.onset_step is not None
+        and 0 <= evidence.onset_step - first <= DATA_WINDOW_STEPS
+        and (evidence.attempt or 1) > 1
+    ):
+        resumed = f", going on from step {evidence.resumed_from_step:,}" if evidence.resumed_from_step is not None else ""
+        return Check(
+            "code", "!", f"Attempt {evidence.attempt} began {evidence.onset_step - first:,} steps before",
+            f"A restart{resumed}: compare script, settings and what was loaded with the attempt before.",
+        )  # fmt: skip
+    configs = [e for e in evidence.events if e.kind == "attempt_start" and ("config" in e.data or "config_sha256" in e.data)]
+    if not configs:
+        return Check(
+            "code",
+            "?",
+            "No restart near; settings not reported",
+            "The trainer does not report its settings: compare script and learning rate by hand.",
+        )
+    return Check(
+        "code",
+        "–",
+        "No restart and no change of settings",
+        f"since attempt {evidence.attempt} began; see the learning rate on the curves.",
+    )
+
+
+def _numerics(rule: str, evidence: Evidence) -> Check:
+    if evidence.nonfinite:
+        shown = ", ".join(f"{name} {kind}" for name, kind in evidence.nonfinite[:4])
+        return Check("numerics", "!", f"Not a finite number: {shown}", SYMPTOMS["occasional NaN"].action)
+    overflow = [e for e in evidence.events if e.kind == "message" and ("overflow" in e.text.lower() or "skipp" in e.text.lower())]
+    near = [e for e in overflow if _near_before(evidence, e) or evidence.onset_step is None]
+    if near:
+        return Check("numerics", "!", f"{len(near):,} skipped or overflowing steps", near[-1].text[:200])
+    leading = [f for f in evidence.findings if f.rule.startswith("grad_norm")]
+    if leading:
+        first = min(leading, key=lambda f: f.first_step)
+        lead = (evidence.onset_step or first.first_step) - first.first_step
+        when = (
+            f"{lead:,} steps before the loss"
+            if lead > 0
+            else "together with the loss"
+            if lead == 0
+            else f"{-lead:,} steps after the loss"
+        )
+        return Check(
+            "numerics", "!", f"Grad norm rose {when}", f"{first.message} See clipping (max_grad_norm) and the loss scale."
+        )
+    if not evidence.has_grad_norm:
+        return Check("numerics", "?", "Grad norm is not logged", SYMPTOMS["occasional NaN"].action)
+    scale = f", loss scale {evidence.loss_scale:,.0f}" if evidence.loss_scale is not None else ""
+    return Check("numerics", "–", "All values finite, grad norm as usual", f"no skipped or overflowing steps reported{scale}")
+
+
+def _cluster(rule: str, evidence: Evidence) -> Check:
+    faults = [e for e in evidence.events if e.kind == "fault" and _around(evidence, e)]
+    bad = [node for node in evidence.nodes or () if node.state in BAD_NODE_STATES]
+    ranks = [f for f in evidence.findings if f.rule in ("rank_loss_mismatch", "straggler", "rank_silent", "nccl_timeout")]
+    parts = []
+    if faults:
+        newest = max(faults, key=lambda e: e.time_ns or 0)
+        parts.append(f"{len(faults)} in the log, last: {str(newest.data.get('class') or newest.text)[:120]}")
+    if bad:
+        shown = ", ".join(f"{node.node} {node.state}" for node in bad[:3])
+        parts.append(f"nodes: {shown}{f' and {len(bad) - 3} more' if len(bad) > 3 else ''}")
+    parts.extend(finding.message for finding in ranks[:1])
+    if parts:
+        title = "Faults in the log" if faults else "Nodes not well" if bad else "Ranks differ"
+        return Check("cluster", "!", title, "; ".join(parts))
+    if evidence.nodes is None or all(node.state == "no_gpu" for node in evidence.nodes):
+        return Check(
+            "cluster",
+            "?",
+            "No fault in the log; GPU health not collected",
+            "Look at Xid, ECC, links and throttling with your cluster's own tools.",
+        )
+    return Check(
+        "cluster", "–", "No fault in the log, no bad node", f"{len(evidence.nodes):,} nodes seen, ± 30 min around the onset"
+    )
+
+
+def _around(evidence: Evidence, event: Event) -> bool:
+    if evidence.onset_ns is None or event.time_ns is None:
+        return True
+    return abs(event.time_ns - evidence.onset_ns) <= CLUSTER_WINDOW_NS

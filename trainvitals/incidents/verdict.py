@@ -1,0 +1,323 @@
+"""The one sentence at the top of every page: a pure function of what is known of a run.
+
+Words in the order in which they win: FINISHED and STOPPED (the trainer is gone), HUNG, TRAINING-SICK (also while it is paused
+because of that), PAUSED, SLOW, NO DATA, RECOVERED, healthy. No data is a state of its own and never reads as healthy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from trainvitals.records import Event, Finding, Incident, Severity
+
+#: A watchdog that has not been heard of for this long is called silent (it beats every 2 s).
+WATCH_SILENT_S = 30.0
+#: Time since the last step that means "hung": 5 typical steps, and never under a minute.
+HUNG_STEPS = 5.0
+HUNG_FLOOR_S = 60.0
+#: How long a closed incident is still the headline.
+RECOVERED_FOR_S = 30 * 60.0
+HUNG_RULES = frozenset({"stall", "nccl_timeout", "rank_silent"})
+STOPPED_RULES = frozenset({"run_dead", "run_dead_holding_nodes", "restart_failed", "restart_loop"})
+SLOW_RULES = frozenset({"throughput_drop", "straggler", "checkpoint_blocking"})
+#: Ways of ending that are no fault.
+GOOD_ENDS = frozenset({"finished", "completed", "complete", "done", "max_steps"})
+#: While the trainer says one of these, a missing step is no hang.
+RESTING_STATES = frozenset({"pausing", "paused", "resuming", "checkpointing", "stopping", "stopped"})
+
+
+class VerdictWord(StrEnum):
+    """The one word at the top, worst first; the value is what a person reads."""
+
+    STOPPED = "STOPPED"
+    HUNG = "HUNG"
+    PAUSED = "PAUSED"
+    SICK = "TRAINING-SICK"
+    SLOW = "SLOW"
+    UNKNOWN = "NO DATA"
+    RECOVERED = "RECOVERED"
+    HEALTHY = "healthy"
+    FINISHED = "FINISHED"
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """tone: critical, warning, paused, info or ok. ``automatic``: what was done by itself. ``decision``: what is yours."""
+
+    word: VerdictWord
+    tone: str
+    headline: str
+    since_ns: int | None
+    automatic: str = ""
+    decision: str = ""
+    incident_id: str | None = None
+
+
+@dataclass(frozen=True)
+class ControlFacts:
+    """What the control status says, in plain values; ``state`` as in ``trainvitals.web.view.ControlView``."""
+
+    state: str = "not_wired"
+    by: str = ""
+    source: str = ""
+    reason: str = ""
+    at_step: int | None = None
+    since_ns: int | None = None
+
+
+@dataclass(frozen=True)
+class VerdictInputs:
+    """Everything the verdict depends on. Times are UTC ns; None = never seen.
+
+    breaker_events: events of kind ``breaker``, any order. phase: the phase the trainer said it is in ("" = training).
+    redo_steps and gpus price a way back; ``recommended_step`` is the checkpoint one would go back to.
+    """
+
+    now_ns: int
+    incidents: Sequence[Incident] = ()
+    findings: Sequence[Finding] = ()
+    control: ControlFacts = ControlFacts()
+    breaker_mode: str = "dry-run"
+    breaker_events: Sequence[Event] = ()
+    attempt: int | None = None
+    attempt_started_ns: int | None = None
+    attempt_ended_ns: int | None = None
+    end_reason: str = ""
+    last_step: int | None = None
+    last_step_time_ns: int | None = None
+    typical_step_s: float | None = None
+    total_steps: int = 0
+    phase: str = ""
+    watch_seen_ns: int | None = None
+    recommended_step: int | None = None
+    recommended_level: str = ""
+    gpus: int = 0
+
+
+def hung_after_s(typical_step_s: float | None) -> float:
+    """Seconds without a step that mean a hang: five typical steps, at least a minute."""
+    return max(HUNG_FLOOR_S, HUNG_STEPS * (typical_step_s or 0.0))
+
+
+def main_incident(incidents: Sequence[Incident]) -> Incident | None:
+    """The open incident that decides: worst first, then a dead or hung run before a sick one, then the oldest."""
+    waiting = [incident for incident in incidents if incident.is_open and incident.severity.rank >= Severity.WARNING.rank]
+    return max(waiting, key=_weight, default=None)
+
+
+def _weight(incident: Incident) -> tuple[int, int, int]:
+    rules = set(incident.rules)
+    kind = 3 if rules & STOPPED_RULES else 2 if rules & HUNG_RULES else 0 if rules & SLOW_RULES else 1
+    return incident.severity.rank, kind, -incident.opened_at_ns
+
+
+def verdict(inputs: VerdictInputs) -> Verdict:
+    """The verdict at ``inputs.now_ns``."""
+    incident = main_incident(inputs.incidents)
+    rules = set(incident.rules) if incident else set()
+    silent_s = None if inputs.watch_seen_ns is None else max(0.0, (inputs.now_ns - inputs.watch_seen_ns) / 1e9)
+    is_watched = silent_s is not None and silent_s <= WATCH_SILENT_S
+    ended = _ended(inputs, incident, rules)
+    if ended is not None:
+        return ended
+    if incident and rules & HUNG_RULES and incident.severity is Severity.CRITICAL and inputs.control.state != "paused":
+        return _open(VerdictWord.HUNG, incident, inputs, is_watched, silent_s)
+    hung = _hung_by_time(inputs, is_watched)
+    if hung is not None and (incident is None or incident.severity is not Severity.CRITICAL):
+        return hung
+    if incident and not rules <= SLOW_RULES and _is_sickness(incident):
+        return _open(VerdictWord.SICK, incident, inputs, is_watched, silent_s)
+    if inputs.control.state in ("paused", "pausing"):
+        return _paused(inputs, incident)
+    if inputs.last_step is None or not is_watched:
+        return _no_data(inputs, silent_s, incident)
+    if incident:
+        word = VerdictWord.SLOW if rules & SLOW_RULES else VerdictWord.SICK
+        return _open(word, incident, inputs, is_watched, silent_s)
+    return _well(inputs)
+
+
+def _is_sickness(incident: Incident) -> bool:
+    return incident.severity is Severity.CRITICAL or any(
+        rule.startswith(("loss_", "grad_", "resume_")) for rule in incident.rules
+    )
+
+
+def _ended(inputs: VerdictInputs, incident: Incident | None, rules: set[str]) -> Verdict | None:
+    at = f" at step {inputs.last_step:,}" if inputs.last_step is not None else ""
+    reached_the_end = bool(inputs.total_steps) and (inputs.last_step or 0) >= inputs.total_steps
+    is_gone = inputs.attempt_ended_ns is not None or inputs.control.state == "stopped"
+    if inputs.attempt_ended_ns is not None and (inputs.end_reason.lower() in GOOD_ENDS or reached_the_end):
+        return Verdict(VerdictWord.FINISHED, "ok", f"the run ended as planned{at}", inputs.attempt_ended_ns)
+    if is_gone or (incident is not None and rules & STOPPED_RULES):
+        since = inputs.attempt_ended_ns or inputs.control.since_ns or (incident.opened_at_ns if incident else None)
+        if inputs.control.state == "stopped":
+            who = inputs.control.by or inputs.control.source or "somebody"
+            why, tone = f"on request of {who}{_because(inputs.control.reason)}", "warning"
+        elif inputs.end_reason:
+            why, tone = f"the trainer ended: {inputs.end_reason}", "critical"
+        else:
+            why, tone = (incident.title if incident else "the trainer ended without saying why"), "critical"
+        number = f"attempt {inputs.attempt}" if inputs.attempt is not None else "the run"
+        return Verdict(
+            VerdictWord.STOPPED, tone, f"{number} stopped{at}; {why}", since, _automatic(inputs, incident),
+            _way_back(inputs, "Restart"), incident.id if incident else None,
+        )  # fmt: skip
+    return None
+
+
+def _hung_by_time(inputs: VerdictInputs, is_watched: bool) -> Verdict | None:
+    resting = inputs.control.state in RESTING_STATES or inputs.phase in ("checkpoint", "eval", "start", "paused", "finished")
+    if not is_watched or inputs.last_step_time_ns is None or resting:
+        return None
+    # A new attempt starts its own clock: loading a checkpoint takes minutes and is no hang of the old one.
+    since_ns = max(inputs.last_step_time_ns, inputs.attempt_started_ns or 0)
+    waited_s = (inputs.now_ns - since_ns) / 1e9
+    if waited_s <= hung_after_s(inputs.typical_step_s):
+        return None
+    usual = f" (usual {span(inputs.typical_step_s)} a step)" if inputs.typical_step_s else ""
+    return Verdict(
+        VerdictWord.HUNG, "critical", f"no step for {span(waited_s)} after step {inputs.last_step:,}{usual}", since_ns,
+        _automatic(inputs, None),
+        "Look at the cluster: which rank is behind, is it alive, what does its log say. Busy GPUs prove nothing.",
+    )  # fmt: skip
+
+
+def _open(word: VerdictWord, incident: Incident, inputs: VerdictInputs, is_watched: bool, silent_s: float | None) -> Verdict:
+    headline = incident.title or incident.message or ", ".join(incident.rules)
+    if not is_watched:
+        headline += f" (as known {span(silent_s)} ago: the watchdog is silent)" if silent_s is not None else " (no watchdog seen)"
+    if word is VerdictWord.HUNG:
+        decision = "Look at the cluster: which rank is behind, is it alive, what does its log say. Busy GPUs prove nothing."
+    elif word is VerdictWord.SLOW:
+        decision = "Training goes on. Look for the slow node or the slow storage within hours."
+    elif incident.severity is Severity.CRITICAL or inputs.control.state == "paused":
+        decision = _way_back(inputs, "Go back")
+    else:
+        decision = "Nobody needs to act this minute. Go through the checks; pause if it gets worse."
+    return Verdict(
+        word, "critical" if incident.severity is Severity.CRITICAL else "warning", headline, incident.opened_at_ns,
+        _automatic(inputs, incident), decision, incident.id,
+    )  # fmt: skip
+
+
+def _paused(inputs: VerdictInputs, incident: Incident | None) -> Verdict:
+    control = inputs.control
+    at = f" at step {control.at_step:,}" if control.at_step is not None else ""
+    who = control.by or control.source or "somebody"
+    verb = "pausing" if control.state == "pausing" else "paused"
+    return Verdict(
+        VerdictWord.PAUSED, "paused", f"{verb} by {who}{at}{_because(control.reason)}", control.since_ns,
+        "The trainer holds its GPUs and acknowledged the pause." if control.state == "paused" else "The trainer is on its way.",
+        f"Resume goes on with the weights in memory; {_way_back(inputs, 'going back')}".rstrip("; ") if control.state == "paused" else "",
+        incident.id if incident else None,
+    )  # fmt: skip
+
+
+def _no_data(inputs: VerdictInputs, silent_s: float | None, incident: Incident | None) -> Verdict:
+    if silent_s is None:
+        headline = "no watchdog has reported on this run yet"
+        decision = "Start it: python -m trainvitals watch --run NAME, or python -m trainvitals up."
+    elif silent_s > WATCH_SILENT_S:
+        headline = f"the watchdog has been silent for {span(silent_s)}; what you see is older than that"
+        decision = "Training may be fine or not: nobody looks. Restart the watchdog (python -m trainvitals up) and see its log."
+    else:
+        headline = "the watchdog runs but has seen no step yet"
+        decision = "Right after a start this is usual. If it stays so, see whether the log globs and the run directory are right."
+    return Verdict(
+        VerdictWord.UNKNOWN, "warning", headline, inputs.watch_seen_ns, "", decision, incident.id if incident else None
+    )
+
+
+def _well(inputs: VerdictInputs) -> Verdict:
+    closed = [
+        incident
+        for incident in inputs.incidents
+        if incident.closed_at_ns is not None
+        and incident.severity.rank >= Severity.WARNING.rank
+        and 0 <= inputs.now_ns - incident.closed_at_ns <= RECOVERED_FOR_S * 1e9
+    ]
+    if closed:
+        last = max(closed, key=lambda incident: incident.closed_at_ns or 0)
+        return Verdict(
+            VerdictWord.RECOVERED, "info", f"{last.title or ', '.join(last.rules)}; over since {_ago(inputs, last.closed_at_ns)}",
+            last.closed_at_ns, _automatic(inputs, last), "Nothing to do now. Read the incident when you are awake.", last.id,
+        )  # fmt: skip
+    since = [i.closed_at_ns for i in inputs.incidents if i.closed_at_ns is not None and i.severity.rank >= Severity.WARNING.rank]
+    since_ns = max([*since, *([inputs.attempt_started_ns] if inputs.attempt_started_ns is not None else [])], default=None)
+    return Verdict(VerdictWord.HEALTHY, "ok", f"step {inputs.last_step:,}, nothing open", since_ns)
+
+
+def _automatic(inputs: VerdictInputs, incident: Incident | None) -> str:
+    """What was done by itself, in a sentence; the breaker's answer is always given while something critical is open."""
+    control = inputs.control
+    if control.state in ("paused", "pausing"):
+        at = f" at step {control.at_step:,}" if control.at_step is not None else ""
+        who = "the breaker" if control.source == "breaker" else control.by or control.source or "somebody"
+        when = f", {_ago(inputs, control.since_ns)}" if control.since_ns is not None else ""
+        done = "Paused" if control.state == "paused" else "Pausing"
+        return f"{done}{at} by {who}{when}" + (", acknowledged by the trainer." if done == "Paused" else ".")
+    opened_ns = incident.opened_at_ns if incident else None
+    decisions = [e for e in inputs.breaker_events if opened_ns is None or e.time_ns is None or e.time_ns >= opened_ns]
+    newest = max(decisions, key=lambda event: event.time_ns or 0, default=None)
+    if newest is not None and incident is not None:
+        decision, mode = str(newest.data.get("decision", "")), str(newest.data.get("mode", ""))
+        why = str(newest.data.get("reason", "") or newest.text)
+        if mode == "dry-run" or decision in ("would_pause", "would pause"):
+            at = f" at step {newest.step:,}" if newest.step is not None else ""
+            return f"The breaker would have paused{at} but is in dry-run{_because(why)}."
+        if decision in ("pause", "paused", "trip"):
+            return f"The breaker asked for a pause{_because(why)}."
+        if decision:
+            return f"The breaker did not pause{_because(why)}."
+    if incident is None or incident.severity is not Severity.CRITICAL:
+        return ""
+    if control.state == "not_wired":
+        return "Nothing was done by itself: the trainer has no hook, so nothing can pause it from here."
+    if inputs.breaker_mode == "off":
+        return "Nothing was done by itself: the breaker is off for this run."
+    if inputs.breaker_mode == "dry-run":
+        return "Nothing was done by itself: the breaker is in dry-run, and its conditions are not met."
+    return "The breaker is armed; its conditions are not met yet."
+
+
+def _way_back(inputs: VerdictInputs, verb: str) -> str:
+    if inputs.recommended_step is None:
+        return f"{verb}: no checkpoint is verified, so look at the checkpoints before you restart anything."
+    level = f" ({inputs.recommended_level} verified)" if inputs.recommended_level else ""
+    redo = max(0, (inputs.last_step or inputs.recommended_step) - inputs.recommended_step)
+    cost = f"redoes {redo:,} steps"
+    if inputs.gpus and inputs.typical_step_s:
+        cost += f" = {redo * inputs.typical_step_s * inputs.gpus / 3600:,.0f} GPU-h"
+    text = f"{verb} from step {inputs.recommended_step:,}{level} {cost}" if verb != "Go back" else (
+        f"Going back to step {inputs.recommended_step:,}{level} {cost}"
+    )  # fmt: skip
+    if inputs.control.state == "paused" and inputs.gpus:
+        text += f"; holding costs {inputs.gpus / 60:,.0f} GPU-h a minute"
+    return text + "."
+
+
+def _because(reason: str) -> str:
+    return f": {reason}" if reason else ""
+
+
+def _ago(inputs: VerdictInputs, time_ns: int | None) -> str:
+    return "an unknown time ago" if time_ns is None else f"{span((inputs.now_ns - time_ns) / 1e9)} ago"
+
+
+def span(seconds: float | None) -> str:
+    """A duration for people: ``850 ms``, ``8 s``, ``4 min 12 s``, ``3 h 05 min``, ``2 d 4 h``; ``?`` when unknown."""
+    if seconds is None:
+        return "?"
+    if 0 < seconds < 1:
+        return f"{seconds * 1000:.0f} ms"
+    whole = max(0, round(seconds))
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60} s" if whole < 600 else f"{whole // 60} min"
+    if whole < 48 * 3600:
+        return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
+    return f"{whole // 86400} d {whole % 86400 // 3600} h"
