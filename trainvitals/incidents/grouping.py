@@ -1,8 +1,7 @@
 """Findings of one run that belong together become one incident: (run, group of families).
 
-Grouping after ../docs/detection.md: an incident opens with the first finding of at least ``warning``, takes in what comes
-within 200 steps or 30 minutes of it, closes when none of its findings is open, and opens again (the same incident) when
-the trouble comes back within that distance.
+An incident opens with the first finding of at least ``warning``, closes when none of its findings is open, and opens again
+(the same incident) when the trouble comes back in the same attempt within 200 steps and 30 minutes (docs/detection.md).
 """
 
 from __future__ import annotations
@@ -32,6 +31,7 @@ def group_of(family: str) -> str:
 class _Live:
     incident: Incident
     open_findings: tuple[str, ...]
+    attempt: int
     last_step: int | None
     last_ns: int
 
@@ -56,6 +56,7 @@ class Grouper:
         findings = incident.finding_ids if known else (*incident.finding_ids, finding.id)
         open_findings = tuple(i for i in live.open_findings if i != finding.id) + ((finding.id,) if finding.is_open else ())
         worse = finding.severity.rank > incident.severity.rank
+        leads = worse or not incident.finding_ids or finding.id == incident.finding_ids[0]
         changed = replace(
             incident,
             severity=finding.severity if worse else incident.severity,
@@ -65,11 +66,11 @@ class Grouper:
             last_step=None if open_findings else _latest(incident.last_step, finding.last_step),
             updated_at_ns=now_ns,
             closed_at_ns=None if open_findings else now_ns,
-            title=finding.message if worse or not known and len(findings) == 1 or known and len(findings) == 1 else incident.title,
+            title=finding.message if leads else incident.title,
             message=finding.message,
         )
         step = finding.last_step if finding.last_step is not None else finding.detected_step
-        self._live[group] = _Live(changed, open_findings, _latest(live.last_step, step), now_ns)
+        self._live[group] = _Live(changed, open_findings, finding.attempt, _latest(live.last_step, step), now_ns)
         return None if changed == incident else changed
 
     @property
@@ -83,7 +84,13 @@ class Grouper:
     def restore(self, state: Mapping[str, Any]) -> None:
         """Continue where ``to_state`` was taken."""
         self._live = {
-            group: _Live(incident_from_mapping(live["incident"]), tuple(live["open_findings"]), live["last_step"], live["last_ns"])
+            group: _Live(
+                incident_from_mapping(live["incident"]),
+                tuple(live["open_findings"]),
+                live["attempt"],
+                live["last_step"],
+                live["last_ns"],
+            )
             for group, live in state.items()
         }
 
@@ -91,6 +98,8 @@ class Grouper:
     def _belongs(live: _Live, finding: Finding, now_ns: int) -> bool:
         if live.open_findings:
             return True
+        if finding.attempt != live.attempt:
+            return False
         near_in_time = now_ns - live.last_ns <= MERGE_NS
         near_in_steps = live.last_step is not None and abs(finding.first_step - live.last_step) <= MERGE_STEPS
         return near_in_time and near_in_steps
@@ -102,7 +111,7 @@ class Grouper:
             opened_at_ns=finding.time_ns if finding.time_ns is not None else now_ns, updated_at_ns=now_ns, closed_at_ns=now_ns,
             title=finding.message, message=finding.message,
         )  # fmt: skip
-        return _Live(incident, (), None, now_ns)
+        return _Live(incident, (), finding.attempt, None, now_ns)
 
 
 def incident_from_mapping(data: Mapping[str, Any]) -> Incident:

@@ -22,8 +22,6 @@ FIRST_BACK_OFF_S = 0.5
 LONGEST_BACK_OFF_S = 30.0
 #: A child that lived this long before it died starts again at once.
 SETTLED_S = 30.0
-#: Exit code of a child that asks not to be started again (sysexits.h, EX_CONFIG): its settings are wrong.
-DO_NOT_RESTART = 78
 STOP_WAIT_S = 10.0
 
 
@@ -112,7 +110,7 @@ class Supervisor:
         try:
             if child.log_path is not None and running.log is None:
                 Path(child.log_path).parent.mkdir(parents=True, exist_ok=True)
-                running.log = Path(child.log_path).open("ab")
+                running.log = Path(child.log_path).open("ab")  # noqa: SIM115 (closed in end_children)
             running.process = subprocess.Popen(
                 list(child.argv), env=dict(child.env), stdin=subprocess.DEVNULL, stdout=running.log, stderr=running.log,
                 start_new_session=True,
@@ -127,7 +125,7 @@ class Supervisor:
         running.process = None
         child = running.child
         how = f"ended with exit code {code}" if code >= 0 else f"was killed by {signal.Signals(-code).name}"
-        if not child.restart or code == DO_NOT_RESTART:
+        if not child.restart:
             running.is_over = True
             if code != 0:
                 self._say(f"{child.name} {how}.")

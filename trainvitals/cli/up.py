@@ -1,0 +1,65 @@
+"""``up``: every part for one machine as child processes, started again when they die."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from trainvitals import settings as settings_module
+from trainvitals.errors import SettingsError
+from trainvitals.settings import CONFIG_VARIABLE, Settings
+from trainvitals.watch.processes import Child, run_children
+
+#: The checkout or image: app.py, pages and collectors run from there, the wheel holds the core only.
+CHECKOUT = Path(__file__).resolve().parent.parent.parent
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--config", help="settings file (default: $TRAINVITALS_CONFIG, else ./trainvitals.toml)")
+
+
+def run(options: argparse.Namespace) -> int:
+    settings = settings_module.load(options.config)
+    if not settings.path:
+        raise SettingsError("No settings file: give --config FILE, set TRAINVITALS_CONFIG, or write ./trainvitals.toml.")
+    if not settings.runs:
+        raise SettingsError(f"{settings.path} names no run; add a [[runs]] table with name, dir and logs or a hook.")
+    config = str(Path(settings.path).resolve())
+    children = [*watch_children(settings, config), *([gpu_child(config)] if settings.gpu.enabled else []), dashboard_child(settings, config)]
+
+    def say_ready() -> None:
+        print(f"Trainvitals: http://127.0.0.1:{settings.dashboard.port}", file=sys.stderr, flush=True)  # noqa: T201
+
+    return run_children(children, on_ready=say_ready)
+
+
+def child_environment(config: str) -> Mapping[str, str]:
+    """This process's environment, with the settings file named and the checkout importable."""
+    paths = [str(CHECKOUT), *filter(None, [os.environ.get("PYTHONPATH")])]
+    return {**os.environ, CONFIG_VARIABLE: config, "PYTHONPATH": os.pathsep.join(paths)}
+
+
+def watch_children(settings: Settings, config: str) -> list[Child]:
+    """One watchdog per run."""
+    command = [sys.executable, "-m", "trainvitals", "watch", "--config", config, "--run"]
+    return [Child(f"watch {run.name}", [*command, run.name], child_environment(config)) for run in settings.runs]
+
+
+def gpu_child(config: str) -> Child:
+    """The GPU collector of this machine."""
+    return Child("gpu collector", [sys.executable, "-m", "collectors", "gpu", "--config", config], child_environment(config))
+
+
+def dashboard_child(settings: Settings, config: str, log_path: str | None = None) -> Child:
+    """The web server. Raises ``SettingsError`` when this is not a checkout."""
+    app = CHECKOUT / "app.py"
+    if not app.is_file():
+        raise SettingsError(f"No app.py in {CHECKOUT}: the dashboard runs from a checkout or the image, the wheel holds the core only.")
+    command = [
+        sys.executable, "-m", "streamlit", "run", str(app), "--server.address", "127.0.0.1", "--server.port",
+        str(settings.dashboard.port), "--server.headless", "true",
+    ]  # fmt: skip
+    return Child("dashboard", command, child_environment(config), log_path=log_path)

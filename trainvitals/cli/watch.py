@@ -1,0 +1,131 @@
+"""``watch --run RUN``: the watchdog of one run, until it is told to stop."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import socket
+import sys
+import threading
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from types import FrameType
+
+from trainvitals import settings as settings_module
+from trainvitals.attempts import hold_watch_lock
+from trainvitals.checkpoints.watcher import CheckpointWatcher
+from trainvitals.clock import Clock, SystemClock
+from trainvitals.errors import SettingsError, StoreUnavailable
+from trainvitals.settings import RunSettings, Settings
+from trainvitals.store.open import open_store
+from trainvitals.store.protocol import Sink
+from trainvitals.watch.breaker_action import BreakerAction
+from trainvitals.watch.checkpoint_scan import CheckpointScanner
+from trainvitals.watch.proc import read_process
+from trainvitals.watch.sources import LocalProcessTable, RunSources
+from trainvitals.watch.watchdog import Watchdog
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--run", required=True, help="name of the run, as in the settings")
+    parser.add_argument("--config", help="settings file")
+    parser.add_argument("--run-dir", help="run directory; without a settings file this is enough")
+    parser.add_argument("--log", action="append", default=[], metavar="GLOB", help="log files of the trainer")
+    parser.add_argument("--checkpoints", action="append", default=[], metavar="DIR", help="directory of checkpoints")
+    parser.add_argument("--format", choices=("auto", "megatron", "huggingface", "nanogpt"), help="grammar of the logs")
+
+
+def run(options: argparse.Namespace) -> int:
+    settings = settings_module.load(options.config)
+    run_settings = _run_settings(settings, options)
+    clock = SystemClock()
+    stop = threading.Event()
+
+    def ask_to_stop(_number: int, _frame: FrameType | None) -> None:
+        stop.set()
+
+    signal.signal(signal.SIGTERM, ask_to_stop)
+    signal.signal(signal.SIGINT, ask_to_stop)
+    Path(run_settings.dir).mkdir(parents=True, exist_ok=True)
+    with hold_watch_lock(run_settings.dir):
+        _write_run_file(run_settings, clock)
+        store = open_store(settings.store)
+        try:
+            watchdog = build(settings, run_settings, store, clock)
+            _restore(watchdog, stop)
+            watchdog.note("the watchdog started", pid=os.getpid())
+            while not stop.is_set():
+                # Behind: read on at once. Up to date: wait a little.
+                if not watchdog.turn():
+                    stop.wait(settings.watch.poll_s)
+            watchdog.note("the watchdog was stopped", pid=os.getpid())
+            watchdog.turn()
+        finally:
+            store.close()
+    return 0
+
+
+def build(settings: Settings, run_settings: RunSettings, store: Sink, clock: Clock, *, scan_in_thread: bool = True) -> Watchdog:
+    """A watchdog with its real parts."""
+    host = socket.gethostname()
+    watcher = CheckpointWatcher(run_settings.checkpoints, clock)
+    return Watchdog(
+        settings, run_settings, store, clock,
+        sources=RunSources(run_settings, clock, LocalProcessTable(host, read_process)),
+        scanner=CheckpointScanner(watcher, clock, settings.watch.checkpoint_scan_s, in_thread=scan_in_thread),
+        breaker=BreakerAction(run_settings), node=host, say=_say,
+    )  # fmt: skip
+
+
+def _restore(watchdog: Watchdog, stop: threading.Event) -> None:
+    """A store that is away at start is waited for: without its state, old findings would be raised again."""
+    told = False
+    while not stop.is_set():
+        try:
+            watchdog.restore()
+            return
+        except StoreUnavailable as error:
+            if not told:
+                _say(f"waiting for the store: {error}")
+                told = True
+            stop.wait(1.0)
+
+
+def _run_settings(settings: Settings, options: argparse.Namespace) -> RunSettings:
+    if any(known.name == options.run for known in settings.runs):
+        chosen = settings.run(options.run)
+    elif options.run_dir:
+        table = {"name": options.run, "dir": str(Path(options.run_dir).absolute())}
+        chosen = settings_module.parse({"runs": [table]}).runs[0]
+    else:
+        raise SettingsError(f"Run {options.run!r} stands in no settings file; give --config FILE, or --run-dir DIR with --log and --checkpoints.")
+    changes: dict[str, object] = {}
+    if options.run_dir:
+        changes["dir"] = str(Path(options.run_dir).absolute())
+    if options.log:
+        changes["logs"] = tuple(str(Path(pattern).absolute()) for pattern in options.log)
+    if options.checkpoints:
+        changes["checkpoints"] = tuple(str(Path(folder).absolute()) for folder in options.checkpoints)
+    if options.format:
+        changes["log_format"] = options.format
+    return replace(chosen, **changes)  # type: ignore[arg-type]
+
+
+def _write_run_file(run_settings: RunSettings, clock: Clock) -> None:
+    """``run.json``: what this directory is, for people and for tools that find it."""
+    path = Path(run_settings.dir) / "run.json"
+    if path.exists():
+        return
+    created = datetime.fromtimestamp(clock.time_ns() // 1_000_000_000, UTC).isoformat().replace("+00:00", "Z")
+    temporary = path.with_name(f".run.json.{os.getpid()}")
+    temporary.write_text(json.dumps({"schema": 1, "run": run_settings.name, "created": created}) + "\n", encoding="utf-8")
+    temporary.replace(path)
+
+
+def _say(sentence: str) -> None:
+    # Log lines and names can hold anything: control characters must not reach the terminal.
+    printable = "".join(c if c.isprintable() else "�" for c in sentence)
+    print(f"{datetime.now(UTC):%H:%M:%S}Z watch: {printable}", file=sys.stderr, flush=True)  # noqa: T201

@@ -1,0 +1,54 @@
+"""What follows when the circuit breaker trips: pause an armed run, or say why not. Pausing is all it may ever do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from trainvitals.control.records import ControlStatus
+from trainvitals.control.request import read_status, submit
+from trainvitals.errors import ControlError
+from trainvitals.identity import event_id
+from trainvitals.records import Event, Finding, Severity
+from trainvitals.settings import RunSettings
+
+#: A trip on older data than this is history (a back-fill, a watchdog that was down): nobody is paused for it.
+STALE_AFTER_S = 60.0
+
+
+class BreakerAction:
+    """Carries out trips of one run."""
+
+    def __init__(self, run: RunSettings, read: Callable[[str], ControlStatus | None] = read_status) -> None:
+        self._run = run
+        self._read = read
+
+    def carry_out(self, trip: Finding, attempt: int, now_ns: int) -> Event:
+        """Act on a trip once; the same trip again writes the same request, which the control file takes as done."""
+        decision, reason = self._decide(trip, attempt, now_ns)
+        data: dict[str, Any] = {
+            "decision": decision, "mode": self._run.breaker, "reason": reason, "finding": trip.id, "rule": trip.rule,
+        }  # fmt: skip
+        severity = Severity.CRITICAL if decision == "paused" else Severity.WARNING
+        return Event(
+            "breaker", now_ns, step=trip.detected_step, attempt=trip.attempt, id=event_id(trip.id, "decision"),
+            severity=severity, source="watch", text=reason, data=data,
+        )  # fmt: skip
+
+    def _decide(self, trip: Finding, attempt: int, now_ns: int) -> tuple[str, str]:
+        step = f"{trip.detected_step:,}"
+        if self._run.breaker == "off":
+            return "off", f"the breaker is off for this run; it would have paused at step {step}: {trip.message}"
+        age_s = (now_ns - trip.time_ns) / 1e9 if trip.time_ns is not None else 0.0
+        if attempt != trip.attempt or age_s > STALE_AFTER_S:
+            return "stale", f"would have paused at step {step}, but that was {age_s:.0f} s ago in attempt {trip.attempt}: {trip.message}"
+        if self._run.breaker == "dry-run":
+            return "would_pause", f"dry run: would have paused at step {step}: {trip.message}"
+        try:
+            status = self._read(self._run.dir)
+            if status is None:
+                return "not_wired", f"cannot pause at step {step}: the trainer reads no control file. Stop it by hand. {trip.message}"
+            submit(self._run.dir, self._run.name, action="pause", by="breaker", source="breaker", reason=trip.message)
+        except (ControlError, OSError) as error:
+            return "refused", f"could not pause at step {step}: {error}"
+        return "paused", f"asked the trainer to pause at step {step}: {trip.message}"

@@ -1,0 +1,181 @@
+"""Everything that tells of a run's steps: the hook's file and the trainer's logs, with attempts numbered for good.
+
+One step source per run (``steps_from``): the other one gives events only, so no step is counted twice.
+"""
+
+from __future__ import annotations
+
+import glob
+import zlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+from trainvitals.attempts import AttemptBook
+from trainvitals.clock import Clock
+from trainvitals.logs.tail import LogSource
+from trainvitals.records import Event, Step
+from trainvitals.settings import RunSettings
+
+HOOK_FILE = "metrics.rank00000.jsonl"
+#: What a log still tells when the steps come from the hook.
+KINDS_BESIDE_THE_HOOK = frozenset({"fault", "message"})
+#: A trainer whose process is gone is called dead only after its file has been quiet for this long.
+QUIET_BEFORE_DEAD_S = 3.0
+
+
+@dataclass(frozen=True)
+class TrainerProcess:
+    """The process behind an attempt, as the hook's header names it."""
+
+    attempt: int
+    pid: int
+    host: str
+    started_ns: int
+
+
+class ProcessTable(Protocol):
+    """Whether a process of this machine is alive."""
+
+    def is_gone(self, process: TrainerProcess) -> bool:
+        """True only when it is certain: same host, and no such process that started no later than its header says."""
+        ...
+
+
+class RunSources:
+    """Reads what is new, in order, with attempt numbers of ``attempts.jsonl`` and a time on every record."""
+
+    def __init__(self, run: RunSettings, clock: Clock, processes: ProcessTable, max_bytes: int = 4 << 20) -> None:
+        self._run = run
+        self._clock = clock
+        self._processes = processes
+        self._max_bytes = max_bytes
+        self._book = AttemptBook(run.dir)
+        self._hook_path = Path(run.dir) / HOOK_FILE
+        self._hook = LogSource([glob.escape(str(self._hook_path))], "hook", "UTC", clock)
+        self._log = LogSource(run.logs, run.log_format, run.log_timezone, clock)
+        self._numbers: dict[str, int] = {}
+        self._current = 0
+        self._process: TrainerProcess | None = None
+        self._hook_seen = False
+        self._quiet_since_s = clock.monotonic_s()
+
+    @property
+    def attempt(self) -> int:
+        """Number of the newest attempt, 0 before the first."""
+        return self._current
+
+    @property
+    def steps_from(self) -> str:
+        """``hook`` or ``log``: where the steps come from now."""
+        if self._run.steps_from != "auto":
+            return self._run.steps_from
+        return "hook" if self._hook_seen else "log"
+
+    @property
+    def counters(self) -> Mapping[str, int]:
+        """What could not be read, summed over all files."""
+        total: dict[str, int] = {}
+        for source in (self._hook, self._log):
+            for name, count in source.counters.items():
+                total[name] = total.get(name, 0) + count
+        return total
+
+    def poll(self) -> list[Step | Event]:
+        """New records, oldest first within each file. Empty when nothing is new."""
+        self._hook_seen = self._hook_seen or self._hook_path.exists()
+        from_hook = self.steps_from == "hook"
+        now_ns = self._clock.time_ns()
+        records: list[Step | Event] = []
+        if self._run.steps_from != "log":
+            records += [self._numbered(path, record, now_ns) for path, record in self._hook.poll(self._max_bytes)]
+        for path, record in self._log.poll(self._max_bytes):
+            if not from_hook:
+                records.append(self._numbered(path, record, now_ns))
+            elif isinstance(record, Event) and record.kind in KINDS_BESIDE_THE_HOOK:
+                records.append(self._stamped(replace(record, attempt=self._current or None), path, now_ns))
+        if records:
+            self._quiet_since_s = self._clock.monotonic_s()
+        else:
+            records += self._death(now_ns)
+        return records
+
+    def _numbered(self, path: str, record: Step | Event, now_ns: int) -> Step | Event:
+        if isinstance(record, Event) and record.kind == "attempt_start":
+            return self._attempt_start(path, record, now_ns)
+        number = self._numbers.get(f"{path}#{record.attempt}", self._current or 1)
+        if isinstance(record, Step):
+            return replace(record, attempt=number, time_ns=now_ns if record.time_ns is None else record.time_ns)
+        if record.kind == "attempt_end":
+            self._process = None
+        return self._stamped(replace(record, attempt=number), path, now_ns)
+
+    def _attempt_start(self, path: str, record: Event, now_ns: int) -> Event:
+        data = record.data
+        started_ns = record.time_ns if record.time_ns is not None else now_ns
+        source = str(data.get("source", "log"))
+        number = self._book.number(str(data["key"]), started_ns, data.get("first_step"), source)
+        self._numbers[f"{path}#{record.attempt}"] = number
+        self._current = number
+        pid = data.get("pid")
+        self._process = TrainerProcess(number, pid, str(data.get("host", "")), started_ns) if isinstance(pid, int) else None
+        return self._stamped(replace(record, attempt=number, data={**data, "attempt": number}), path, now_ns)
+
+    def _death(self, now_ns: int) -> list[Event]:
+        """The end of a trainer that could not say so itself (kill -9, node gone)."""
+        process = self._process
+        if process is None or self._clock.monotonic_s() - self._quiet_since_s < QUIET_BEFORE_DEAD_S:
+            return []
+        if not self._processes.is_gone(process):
+            return []
+        self._process = None
+        data = {"attempt": process.attempt, "reason": "process gone", "pid": process.pid, "host": process.host}
+        text = f"the trainer's process {process.pid} on {process.host} is gone and said no goodbye"
+        event = Event("attempt_end", now_ns, attempt=process.attempt, source="watch", text=text, data=data)
+        return [self._stamped(event, "", now_ns)]
+
+    def _stamped(self, event: Event, path: str, now_ns: int) -> Event:
+        """Time, id and source: an event that is read again falls on the same row as long as its text is the same."""
+        time_ns = event.time_ns if event.time_ns is not None else now_ns
+        seed = f"{event.kind}|{event.attempt}|{event.step}|{event.time_ns}|{event.text}|{sorted(event.data.items(), key=str)}"
+        identifier = event.id or f"{self._run.name}/{event.attempt}/{event.kind}/{event.step}/{zlib.crc32(seed.encode('utf-8', 'replace')):08x}"
+        return replace(event, time_ns=time_ns, id=identifier, source=event.source or ("hook" if path.endswith(".jsonl") else "log"))
+
+    def to_state(self) -> dict[str, Any]:
+        """JSON values only; to be committed together with what ``poll`` returned."""
+        process = self._process
+        return {
+            "hook": self._hook.to_state(),
+            "log": self._log.to_state(),
+            "numbers": self._numbers,
+            "current": self._current,
+            "hook_seen": self._hook_seen,
+            "process": None if process is None else [process.attempt, process.pid, process.host, process.started_ns],
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Go on exactly where ``to_state`` was taken."""
+        self._hook.restore(state["hook"])
+        self._log.restore(state["log"])
+        self._numbers = dict(state["numbers"])
+        self._current = state["current"]
+        self._hook_seen = state["hook_seen"]
+        self._process = TrainerProcess(*state["process"]) if state["process"] else None
+
+
+class LocalProcessTable:
+    """The machine's own process table, read from /proc."""
+
+    def __init__(self, host: str, read: Callable[[int], tuple[bool, int | None]]) -> None:
+        self._host = host
+        self._read = read
+
+    def is_gone(self, process: TrainerProcess) -> bool:
+        if process.host != self._host:
+            return False
+        is_there, began_ns = self._read(process.pid)
+        if not is_there:
+            return True
+        # Two seconds for the coarse boot clock: a younger process only wears the old one's number.
+        return began_ns is not None and began_ns > process.started_ns + 2_000_000_000

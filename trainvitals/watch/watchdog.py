@@ -1,0 +1,280 @@
+"""The watchdog of one run: read → detect → group → act, and commit. Composition only; the rules live elsewhere.
+
+One turn reads what is new, and commits points, events and the whole state (file offsets, detectors, incidents) in one
+transaction. A kill at any moment therefore repeats nothing and loses nothing. While the store is away the watchdog goes on
+detecting from what it reads; what it could not commit waits in memory up to a bound, then in the files themselves.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from trainvitals.clock import Clock
+from trainvitals.detect.engine import Engine
+from trainvitals.errors import StoreError
+from trainvitals.identity import event_id, step_time_ns
+from trainvitals.incidents.grouping import Grouper, finding_from_mapping
+from trainvitals.records import Event, Finding, Point, Severity, Step
+from trainvitals.settings import RunSettings, Settings
+from trainvitals.store.encode import check_point, dropped_metrics, event_point, step_point
+from trainvitals.store.protocol import Sink
+from trainvitals.watch.breaker_action import BreakerAction
+from trainvitals.watch.checkpoint_scan import CheckpointScanner, Scan, checkpoint_finding
+from trainvitals.watch.sources import RunSources
+
+#: Beyond this many uncommitted points nothing more is read: the trainer's own files are the longer queue.
+MAX_PENDING_POINTS = 200_000
+#: Findings kept in mind so that their later states fall on the same stored event.
+MAX_REMEMBERED = 2_000
+#: Store faults are told once in this time.
+TELL_AGAIN_S = 60.0
+
+
+@dataclass
+class Counters:
+    """What went wrong so far; written with every heartbeat."""
+
+    bad_points: int = 0
+    dropped_metrics: int = 0
+    detector_errors: int = 0
+    commit_failures: int = 0
+    hook_lost: int = 0
+    hook_errors: int = 0
+
+
+@dataclass
+class _Pending:
+    """What the next commit writes."""
+
+    points: list[Point] = field(default_factory=list)
+    announcements: list[str] = field(default_factory=list)
+    changed: bool = False
+
+
+class Watchdog:
+    """One run. ``turn`` is called again and again; it never waits and never raises for what it reads."""
+
+    def __init__(
+        self, settings: Settings, run: RunSettings, store: Sink, clock: Clock, sources: RunSources, scanner: CheckpointScanner,
+        breaker: BreakerAction, node: str, say: Callable[[str], None],
+    ) -> None:  # fmt: skip
+        self._settings, self._run, self._store, self._clock = settings, run, store, clock
+        self._sources, self._scanner, self._breaker, self._node, self._say = sources, scanner, breaker, node, say
+        self._engine = Engine(run.name, settings.detect, settings.breaker)
+        self._grouper = Grouper(run.name)
+        self._pending = _Pending()
+        self._counters = Counters()
+        self._event_times: dict[str, int] = {}
+        self._told_severity: dict[str, Severity] = {}
+        self._checkpoint_findings: dict[str, Finding] = {}
+        self._checkpoint_state: Mapping[str, Any] | None = None
+        self._trips: list[Finding] = []
+        self._last_step: int | None = None
+        self._last_step_ns: int | None = None
+        self._heartbeat_due_s = clock.monotonic_s()
+        self._told_s: float | None = None
+        self._scan_error = ""
+        self._state_key = f"watch/{run.name}/"
+
+    @property
+    def counters(self) -> Counters:
+        return self._counters
+
+    def restore(self) -> None:
+        """Go on where the last committed turn ended. Raises ``StoreError`` when the store does not answer."""
+        kept = self._store.load_state(self._state_key)
+        blob = kept.get(self._state_key + "state")
+        if blob is None:
+            return
+        state = json.loads(zlib.decompress(blob))
+        self._sources.restore(state["sources"])
+        self._engine.restore(state["engine"])
+        self._grouper.restore(state["incidents"])
+        self._event_times = dict(state["event_times"])
+        self._told_severity = {identifier: Severity(value) for identifier, value in state["told"].items()}
+        self._counters = Counters(**state["counters"])
+        self._last_step, self._last_step_ns = state["last_step"]
+        self._checkpoint_findings = {path: finding_from_mapping(data) for path, data in state["checkpoint_findings"].items()}
+        self._trips = [finding_from_mapping(data) for data in state["trips"]]
+        if state["checkpoints"] is not None:
+            self._checkpoint_state = state["checkpoints"]
+            self._scanner.restore(state["checkpoints"])
+
+    def turn(self) -> bool:
+        """Read, detect, commit, act. Returns whether there was something to read."""
+        records: list[Step | Event] = []
+        if len(self._pending.points) < MAX_PENDING_POINTS:
+            records = self._sources.poll()
+        for record in records:
+            self._take(record)
+        now_ns = self._clock.time_ns()
+        if not records:
+            self._found(self._guarded(lambda: self._engine.tick(now_ns)), now_ns)
+        scan = self._scanner.poll()
+        if scan is not None:
+            self._take_scan(scan, now_ns)
+        self._beat(now_ns)
+        self._commit()
+        if self._trips:
+            self._act(now_ns)
+            self._commit()
+        return bool(records)
+
+    def note(self, text: str, **data: Any) -> None:
+        """Record something of the watchdog's own life (start, stop)."""
+        now_ns = self._clock.time_ns()
+        identifier = event_id(self._run.name, "watch", now_ns)
+        self._add_event(Event("watch", now_ns, id=identifier, source="watch", text=text, data=data))
+
+    def _take(self, record: Step | Event) -> None:
+        time_ns = record.time_ns if record.time_ns is not None else self._clock.time_ns()
+        if isinstance(record, Step):
+            self._counters.dropped_metrics += len(dropped_metrics(record))
+            self._add_point(step_point(self._run.name, record, step_time_ns(time_ns, record.step)))
+            self._last_step, self._last_step_ns = record.step, time_ns
+        else:
+            if record.kind == "watch":
+                self._counters.hook_lost = max(self._counters.hook_lost, int(record.data.get("lost", 0)))
+                self._counters.hook_errors = max(self._counters.hook_errors, int(record.data.get("errors", 0)))
+            self._add_event(record)
+        self._found(self._guarded(lambda: self._engine.update(record)), time_ns)
+
+    def _guarded(self, detect: Callable[[], list[Finding]]) -> list[Finding]:
+        """A fault in a rule costs that record's findings, not the watchdog."""
+        try:
+            return detect()
+        except Exception as error:  # noqa: BLE001 (counted, stored and said)
+            self._counters.detector_errors += 1
+            text = f"a detector failed ({type(error).__name__}: {error}); this record was not judged"
+            self.note(text, detector_errors=self._counters.detector_errors)
+            self._pending.announcements.append(text)
+            return []
+
+    def _found(self, findings: list[Finding], now_ns: int) -> None:
+        for finding in findings:
+            event_ns = self._event_times.setdefault(finding.id, finding.time_ns if finding.time_ns is not None else now_ns)
+            told = self._told_severity.get(finding.id, Severity.INFO)
+            self._told_severity[finding.id] = max(told, finding.severity, key=lambda severity: severity.rank)
+            self._add_event(
+                Event(
+                    "finding", event_ns, step=finding.detected_step, attempt=finding.attempt, id=finding.id,
+                    severity=finding.severity, source="watch", text=finding.message, data=asdict(finding),
+                )  # fmt: skip
+            )
+            if finding.severity.rank > told.rank:
+                self._pending.announcements.append(f"{finding.severity.value} {finding.rule} {finding.id}: {finding.message}")
+            incident = self._grouper.add(finding, now_ns)
+            if incident is not None:
+                incident_ns = self._event_times.setdefault(incident.id + "#incident", incident.opened_at_ns)
+                self._add_event(
+                    Event(
+                        "incident", incident_ns, step=incident.first_step, attempt=finding.attempt, id=incident.id,
+                        severity=incident.severity, source="watch", text=incident.title, data=asdict(incident),
+                    )  # fmt: skip
+                )
+            if finding.rule == "breaker_trip":
+                self._trips.append(finding)
+        for remembered in (self._event_times, self._told_severity):
+            while len(remembered) > MAX_REMEMBERED:
+                remembered.pop(next(iter(remembered)))
+
+    def _take_scan(self, scan: Scan, now_ns: int) -> None:
+        if scan.error and scan.error != self._scan_error:
+            self.note(f"cannot look at the checkpoints: {scan.error}")
+        self._scan_error = scan.error
+        if scan.state is not None and (scan.reports or self._checkpoint_state is None):
+            self._checkpoint_state = scan.state
+            self._pending.changed = True
+        for report in scan.reports:
+            identifier = event_id(report.path, report.state.value, now_ns)
+            text = f"checkpoint {report.path} is {report.state.value}"
+            severity = Severity.WARNING if report.state.value in ("corrupt", "incomplete") else Severity.INFO
+            self._add_event(
+                Event(
+                    "checkpoint", now_ns, step=report.step, attempt=self._sources.attempt or None, id=identifier, severity=severity,
+                    source="watch", text=text, data=asdict(report),
+                )  # fmt: skip
+            )
+            previous = self._checkpoint_findings.get(report.path)
+            finding = checkpoint_finding(self._run.name, report, self._sources.attempt or 1, now_ns, previous)
+            if finding is None:
+                continue
+            if finding.is_open:
+                self._checkpoint_findings[report.path] = finding
+            else:
+                self._checkpoint_findings.pop(report.path, None)
+            self._found([finding], now_ns)
+
+    def _beat(self, now_ns: int) -> None:
+        now_s = self._clock.monotonic_s()
+        if now_s < self._heartbeat_due_s:
+            return
+        self._heartbeat_due_s = now_s + self._settings.watch.heartbeat_s
+        counters = self._counters
+        lost = counters.bad_points + counters.detector_errors + counters.hook_lost + sum(self._sources.counters.values())
+        fields: dict[str, float | int | str | bool] = {"ranks": 1, "alive": 1, "lost_records": lost}
+        if self._last_step is not None and self._last_step_ns is not None:
+            fields |= {
+                "step_min": self._last_step, "step_max": self._last_step,
+                "oldest_age_s": max(0.0, (now_ns - self._last_step_ns) / 1e9),
+            }  # fmt: skip
+        self._add_point(Point("heartbeat", {"run": self._run.name, "node": self._node}, now_ns, fields))
+
+    def _act(self, now_ns: int) -> None:
+        for trip in self._trips:
+            event = self._breaker.carry_out(trip, self._sources.attempt, now_ns)
+            self._add_event(event)
+            self._pending.announcements.append(f"breaker: {event.text}")
+        self._trips = []
+
+    def _add_event(self, event: Event) -> None:
+        self._add_point(event_point(self._run.name, event))
+
+    def _add_point(self, point: Point) -> None:
+        try:
+            check_point(point)
+        except StoreError as error:
+            self._counters.bad_points += 1
+            self._pending.announcements.append(f"a point was not stored: {error}")
+            return
+        self._pending.points.append(point)
+        self._pending.changed = True
+
+    def _commit(self) -> None:
+        pending = self._pending
+        if not pending.changed:
+            return
+        try:
+            self._store.commit(pending.points, {self._state_key + "state": self._state()})
+        except StoreError as error:
+            self._counters.commit_failures += 1
+            now_s = self._clock.monotonic_s()
+            if self._told_s is None or now_s - self._told_s >= TELL_AGAIN_S:
+                self._told_s = now_s
+                self._say(f"the store took nothing ({len(pending.points)} points wait): {error}")
+            return
+        if self._told_s is not None:
+            self._told_s = None
+            self._say("the store answers again.")
+        self._pending = _Pending()
+        for sentence in pending.announcements:
+            self._say(sentence)
+
+    def _state(self) -> bytes:
+        state = {
+            "sources": self._sources.to_state(),
+            "engine": self._engine.to_state(),
+            "incidents": self._grouper.to_state(),
+            "event_times": self._event_times,
+            "told": self._told_severity,
+            "counters": asdict(self._counters),
+            "last_step": [self._last_step, self._last_step_ns],
+            "checkpoint_findings": {path: asdict(finding) for path, finding in self._checkpoint_findings.items()},
+            "trips": [asdict(trip) for trip in self._trips],
+            "checkpoints": self._checkpoint_state,
+        }
+        return zlib.compress(json.dumps(state, separators=(",", ":")).encode(), 1)
