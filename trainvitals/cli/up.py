@@ -62,4 +62,4 @@ def dashboard_child(settings: Settings, config: str, log_path: str | None = None
         sys.executable, "-m", "streamlit", "run", str(app), "--server.address", "127.0.0.1", "--server.port",
         str(settings.dashboard.port), "--server.headless", "true",
     ]  # fmt: skip
-    return Child("dashboard", command, child_environment(config), log_path=log_path)
+    return Child("dashboard", command, child_environment(config), log_path=log_path, cwd=str(CHECKOUT))

@@ -27,13 +27,15 @@ STOP_WAIT_S = 10.0
 
 @dataclass(frozen=True)
 class Child:
-    """One process. ``restart``: start it again when it dies. ``log_path``: where stdout and stderr go, None = the terminal."""
+    """One process. ``restart``: start it again when it dies. ``log_path``: where stdout and stderr go, None = the terminal.
+    ``cwd``: working directory, None = this process's own."""
 
     name: str
     argv: Sequence[str]
     env: Mapping[str, str]
     restart: bool = True
     log_path: str | None = None
+    cwd: str | None = None
 
 
 @dataclass
@@ -113,7 +115,7 @@ class Supervisor:
                 running.log = Path(child.log_path).open("ab")  # noqa: SIM115 (closed in end_children)
             running.process = subprocess.Popen(
                 list(child.argv), env=dict(child.env), stdin=subprocess.DEVNULL, stdout=running.log, stderr=running.log,
-                start_new_session=True,
+                start_new_session=True, cwd=child.cwd,
             )  # fmt: skip
         except OSError as error:
             self._say(f"{child.name}: cannot be started ({error}); trying again in {running.back_off_s:g} s.")
