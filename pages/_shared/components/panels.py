@@ -1,0 +1,53 @@
+"""Verdict band, numbers and checks: small panels whose text may come from outside and is therefore always set as text."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, is_dataclass
+from typing import Any
+
+import streamlit as st
+
+from pages._shared.components.assets import asset_text
+
+_css = asset_text("panels.css")
+_band = st.components.v2.component(
+    "trainvitals_verdict_band", html="<div class='tv-band'></div>", css=_css, js=asset_text("band.js"), isolate_styles=False
+)
+_kpi = st.components.v2.component(
+    "trainvitals_kpi_row", html="<div class='tv-kpi'></div>", css=_css, js=asset_text("kpi.js"), isolate_styles=False
+)
+_checks = st.components.v2.component(
+    "trainvitals_check_list", html="<ul class='tv-checks'></ul>", css=_css, js=asset_text("checks.js"), isolate_styles=False
+)
+
+
+def verdict_band(view: Mapping[str, Any], *, key: str) -> str | None:
+    """The one verdict at the top; returns the id of the action clicked, in the one run after the click.
+
+    view: ``word`` ("TRAINING-SICK"), ``tone`` (critical, warning, paused, info, ok), ``headline``, ``automatic`` (what was
+    done by itself), ``decision`` (what is yours), ``facts`` (short texts, e.g. "step 48,310"), ``since`` ("02:11"),
+    ``data_age_s`` (age of the newest data now, None = never any; the browser counts on by itself), ``stale_after_s``
+    (default 30), ``refresh_s`` (default 2; no refresh for long is said, too), ``actions`` (each ``id``, ``label``,
+    optional ``is_primary``, ``is_disabled``, ``help``; only the first primary one gets the accent), ``is_thin``
+    (default: tone ok or info, no decision and no action). All but ``word`` and ``tone`` are optional.
+    """
+    result = _band(key=key, data=dict(view), on_action_change=_nothing)
+    action = result.get("action")
+    return action if isinstance(action, str) and action else None
+
+
+def kpi_row(tiles: Sequence[Mapping[str, Any]], *, key: str) -> None:
+    """Numbers, each against what is usual. A tile: ``label``, ``value``, ``context`` ("usual 2.31"), ``tone`` ("" or
+    critical, warning, paused, ok, info) with ``glyph`` for it (default "!" for critical and warning), ``help``."""
+    _kpi(key=key, data={"tiles": [dict(tile) for tile in tiles]})
+
+
+def check_list(checks: Sequence[Any], *, key: str) -> None:
+    """Checks in order: mappings or ``Check`` records with ``layer``, ``mark`` ("!", "–", "?"), ``title``, ``evidence``."""
+    rows = [asdict(check) if is_dataclass(check) and not isinstance(check, type) else dict(check) for check in checks]
+    _checks(key=key, data={"checks": rows})
+
+
+def _nothing() -> None:
+    """Streamlit returns only the values that have a callback."""

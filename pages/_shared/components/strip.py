@@ -1,0 +1,29 @@
+"""The checkpoint strip: the last checkpoints in order, the safe one named."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import streamlit as st
+
+from pages._shared.components.assets import asset_text
+
+_mount = st.components.v2.component(
+    "trainvitals_checkpoint_strip",
+    html="<div class='tv-strip'></div>",
+    css=asset_text("strip.css"),
+    js=asset_text("strip.js"),
+    isolate_styles=False,
+)
+
+
+def checkpoint_strip(cells: Sequence[Mapping[str, Any]], *, key: str) -> str | None:
+    """Draw ``trainvitals.charts.checkpoints.strip(…)``; returns the path clicked, in the one run after the click."""
+    result = _mount(key=key, data={"cells": [dict(cell) for cell in cells]}, on_click_change=_nothing)
+    clicked = result.get("click")
+    return clicked if isinstance(clicked, str) and clicked else None
+
+
+def _nothing() -> None:
+    """Streamlit returns only the values that have a callback."""

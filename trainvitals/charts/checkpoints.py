@@ -1,0 +1,156 @@
+"""Checkpoints on the step axis, and the short strip of the newest ones."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from trainvitals.charts.layout import layout_base
+from trainvitals.charts.palette import palette
+from trainvitals.charts.text import escape, plain
+from trainvitals.charts.typed import to_json, typed
+from trainvitals.records import CheckpointReport, CheckpointState, VerificationLevel
+
+STRIP_CELLS = 16
+#: state -> (palette role, glyph): a shape for each, so that the colour never speaks alone.
+LOOKS: Mapping[CheckpointState, tuple[str, str]] = {
+    CheckpointState.VERIFIED: ("ok", "✓"),
+    CheckpointState.COMPLETE: ("ok", "·"),
+    CheckpointState.VERIFYING: ("info", "…"),
+    CheckpointState.WRITING: ("faint", "↓"),
+    CheckpointState.STAGED: ("faint", "↓"),
+    CheckpointState.INCOMPLETE: ("warning", "!"),
+    CheckpointState.CORRUPT: ("critical", "✕"),
+    CheckpointState.UNKNOWN_FORMAT: ("warning", "?"),
+    CheckpointState.DELETING: ("faint", "–"),
+    CheckpointState.DELETED: ("faint", "–"),
+}
+_STRONG = (VerificationLevel.CONTENT, VerificationLevel.LOAD)
+
+
+class Attempt(Protocol):
+    """What is needed of an attempt (``AttemptView`` has it)."""
+
+    @property
+    def number(self) -> int: ...
+    @property
+    def started_ns(self) -> int: ...
+    @property
+    def first_step(self) -> int | None: ...
+
+
+def attempt_of(checkpoint: CheckpointReport, attempts: Sequence[Attempt]) -> int:
+    """Number of the attempt that wrote it: the last one started before it was written, else the last that had begun by
+    its step, else 0 (not known)."""
+    ordered = sorted(attempts, key=lambda attempt: attempt.number)
+    if checkpoint.modified_at_ns is not None:
+        before = [a.number for a in ordered if a.started_ns <= checkpoint.modified_at_ns]
+        if before:
+            return before[-1]
+    if checkpoint.step is not None:
+        before = [a.number for a in ordered if a.first_step is not None and a.first_step <= checkpoint.step]
+        if before:
+            return before[-1]
+    return ordered[0].number if ordered else 0
+
+
+def describe(checkpoint: CheckpointReport) -> str:
+    """One line: step, state with its level, size, first reason."""
+    step = f"step {checkpoint.step:,}" if checkpoint.step is not None else "step unknown"
+    state = checkpoint.state.value.replace("_", " ")
+    level = f" ({checkpoint.level.value})" if checkpoint.level is not None else ""
+    size = f" · {checkpoint.bytes / 1e9:.3g} GB" if checkpoint.bytes >= 1e8 else f" · {checkpoint.bytes / 1e6:.3g} MB"
+    optimizer = " · no optimizer state" if checkpoint.has_optimizer is False else ""
+    reason = f" · {checkpoint.reasons[0]}" if checkpoint.reasons else ""
+    return plain(f"{step} · {state}{level}{size}{optimizer}{reason}", 220)
+
+
+def timeline_json(checkpoints: Sequence[CheckpointReport], attempts: Sequence[Attempt], theme: str) -> str:
+    """Figure JSON for ``live_chart``: steps along x, one lane an attempt; a click gives kind "checkpoint" and the path."""
+    colours = palette(theme)
+    placed = [checkpoint for checkpoint in checkpoints if checkpoint.step is not None]
+    steps = [checkpoint.step or 0 for checkpoint in placed]
+    x_range = (min(steps), max(steps)) if steps else (0, 1)
+    air = max((x_range[1] - x_range[0]) * 0.03, 1.0)
+    layout = layout_base(colours, uirevision="checkpoints", by="step", x_range=(x_range[0] - air, x_range[1] + air), compact=True)
+    numbers = {id(checkpoint): attempt_of(checkpoint, attempts) for checkpoint in placed}
+    lanes = sorted(set(numbers.values()))
+    layout["hovermode"] = "closest"
+    layout["xaxis"]["showspikes"] = False
+    layout["yaxis"] = {
+        "fixedrange": True,
+        "range": [-0.6, max(len(lanes) - 0.4, 0.6)],
+        "tickvals": list(range(len(lanes))),
+        "ticktext": [f"#{number}" if number else "" for number in lanes],
+        "gridcolor": colours["line"],
+        "zeroline": False,
+        "tickfont": {"color": colours["dim"], "size": 11},
+        "title": {"text": "attempt", "font": {"color": colours["faint"], "size": 11}, "standoff": 4},
+    }
+    traces = []
+    for state, (role, glyph) in LOOKS.items():
+        found = [checkpoint for checkpoint in placed if checkpoint.state is state]
+        if not found:
+            continue
+        is_solid = state is CheckpointState.VERIFIED or role in ("critical", "warning")
+        traces.append(
+            {
+                "type": "scatter",
+                "mode": "markers+text",
+                "x": typed(np.array([checkpoint.step for checkpoint in found], dtype=np.int64)),
+                "y": typed(np.array([lanes.index(numbers[id(checkpoint)]) for checkpoint in found], dtype=np.int64)),
+                "customdata": [checkpoint.path for checkpoint in found],
+                "meta": {"kind": "checkpoint", "metric": state.value},
+                "text": [glyph] * len(found),
+                "hovertext": [escape(describe(checkpoint), 240) for checkpoint in found],
+                "hovertemplate": "%{hovertext}<extra></extra>",
+                "textfont": {"color": colours["card"] if is_solid else colours[role], "size": 11},
+                "marker": {
+                    "symbol": "square" if is_solid else "square-open",
+                    "size": 16,
+                    "color": colours[role],
+                    "line": {"width": 1.5, "color": colours[role]},
+                },
+                "name": state.value.replace("_", " "),
+            }
+        )
+    notes = []
+    if not checkpoints:
+        notes.append("no checkpoint seen yet")
+    elif len(placed) < len(checkpoints):
+        notes.append(f"{len(checkpoints) - len(placed)} without a known step: see the table")
+    layout["annotations"] = [
+        {"text": escape(note), "xref": "paper", "yref": "paper", "x": 0, "y": 1, "xanchor": "left", "yanchor": "bottom",
+         "showarrow": False, "font": {"color": colours["dim"], "size": 11.5}, "name": "title"}
+        for note in notes
+    ]  # fmt: skip
+    return to_json({"data": traces, "layout": layout})
+
+
+def strip(checkpoints: Sequence[CheckpointReport], recommended: CheckpointReport | None) -> list[dict[str, Any]]:
+    """Cells for ``checkpoint_strip``: the newest 16 by step, oldest first; the recommended one is always among them."""
+    order = sorted(checkpoints, key=lambda one: (one.step if one.step is not None else -1, one.modified_at_ns or 0))
+    shown = order[-STRIP_CELLS:]
+    safe_path = recommended.path if recommended is not None else None
+    if safe_path is not None and all(one.path != safe_path for one in shown):
+        older = [one for one in order if one.path == safe_path]
+        shown = [*older[:1], *shown[-(STRIP_CELLS - 1) :]] if older else shown
+    return [_cell(checkpoint, is_recommended=checkpoint.path == safe_path) for checkpoint in shown]
+
+
+def _cell(checkpoint: CheckpointReport, *, is_recommended: bool) -> dict[str, Any]:
+    role, glyph = LOOKS[checkpoint.state]
+    return {
+        "path": checkpoint.path,
+        "step": checkpoint.step,
+        "label": f"{checkpoint.step:,}" if checkpoint.step is not None else "?",
+        "state": checkpoint.state.value,
+        "level": checkpoint.level.value if checkpoint.level is not None else None,
+        "tone": role,
+        "glyph": glyph,
+        "is_strong": checkpoint.state is CheckpointState.VERIFIED and checkpoint.level in _STRONG,
+        "is_recommended": is_recommended,
+        "title": describe(checkpoint),
+    }

@@ -1,0 +1,174 @@
+"""Curve records → one Plotly figure: one x axis object, one y domain a row, one hover box and one spike line through all.
+
+Only one shared x axis object makes the unified hover work across rows (``hoversubplots="axis"``); separate matched axes
+show it in one row only.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from trainvitals.charts.layout import axis_base, layout_base, overlay_axis, row_title
+from trainvitals.charts.marks import marker_traces, shapes_and_labels
+from trainvitals.charts.palette import palette, with_alpha
+from trainvitals.charts.rows import GPU_UTILIZATION, ROW_ORDER, RowStyle, row_of, row_style
+from trainvitals.charts.text import escape
+from trainvitals.charts.typed import typed
+
+if TYPE_CHECKING:
+    from trainvitals.charts.curves import CurveData, CurveSeries
+
+ROW_GAP_PX = 26
+#: Two buckets further apart than this many usual distances have a hole between them (time axis only).
+HOLE_DISTANCES = 6
+
+
+def figure_dict(data: CurveData, theme: str, rows: tuple[str, ...] | None, *, compact: bool = False) -> dict[str, Any]:
+    """The figure as JSON values; see ``curves.figure_json``."""
+    colours = palette(theme)
+    shown = rows_shown(data, rows)
+    x_range = x_extent(data)
+    styles = {row: row_style(row, _metric_of(data, row)) for row in shown}
+    layout = layout_base(colours, uirevision=data.uirevision or data.run, by=data.by, x_range=x_range, compact=compact)
+    traces: list[dict[str, Any]] = []
+    annotations: list[dict[str, Any]] = []
+    for index, (row, domain) in enumerate(zip(shown, _domains([styles[row] for row in shown]), strict=True), 1):
+        style = styles[row]
+        in_row = [series for series in data.series if row_of(series.metric) == row]
+        is_log = row == "grad_norm" and all_positive(in_row)
+        axis = axis_base(colours, style, domain, is_log=is_log)
+        if row == GPU_UTILIZATION:
+            axis["range"] = [0, 105]
+        layout[_axis_name(index)] = axis
+        layout[_axis_name(index + 50)] = overlay_axis(f"y{index if index > 1 else ''}")
+        annotations.append(row_title(colours, style.title + (" (log)" if is_log else ""), domain[1], has_data=bool(in_row)))
+        for series in sorted(in_row, key=lambda one: (not one.is_superseded, one.attempt)):
+            traces += _series_traces(series, style, f"y{index if index > 1 else ''}", colours, by=data.by)
+        markers = [marker for marker in data.markers if row_of(marker.metric) == row]
+        traces += marker_traces(markers, f"y{index if index > 1 else ''}", f"y{index + 50}", colours, is_log=is_log)
+    if shown:
+        layout["xaxis"]["anchor"] = f"y{len(shown) if len(shown) > 1 else ''}"
+    else:
+        annotations.append(_empty_note(colours))
+    shapes, labels = shapes_and_labels(data, x_range, colours, width_px=560 if compact else 900)
+    layout["shapes"] = shapes
+    layout["annotations"] = annotations + labels
+    return {"data": traces, "layout": layout}
+
+
+def rows_shown(data: CurveData, rows: tuple[str, ...] | None) -> list[str]:
+    """Asked rows in the order asked; otherwise the usual order, then extra metrics by name, only those with data or marks."""
+    if rows is not None:
+        return list(dict.fromkeys(map(row_of, rows)))
+    present = {row_of(one.metric) for one in data.series} | {row_of(one.metric) for one in data.markers}
+    return [row for row in ROW_ORDER if row in present] + sorted(present.difference(ROW_ORDER))
+
+
+def all_positive(series: list[CurveSeries]) -> bool:
+    """A log axis is right only when it drops nothing: every finite value above zero, and at least one there."""
+    lows = [one.low[np.isfinite(one.low)] for one in series]
+    finite = np.concatenate(lows) if lows else np.empty(0, np.float32)
+    return bool(finite.size) and bool((finite > 0).all())
+
+
+def x_extent(data: CurveData) -> tuple[float, float]:
+    """The asked range, else from the first to the last thing there is, with a little air at the right."""
+    if data.x_range is not None and data.x_range[0] < data.x_range[1]:
+        return data.x_range
+    ends = [float(edge) for one in data.series if len(one.x) for edge in (one.x[0], one.x[-1])]
+    ends += [marker.x for marker in data.markers]
+    ends += [edge for span in data.spans for edge in (span.x0, span.x1) if edge is not None]
+    if not ends:
+        return (0.0, 1.0)
+    first, last = min(ends), max(ends)
+    return (first, last + max((last - first) * 0.01, 1.0))
+
+
+def _axis_name(index: int) -> str:
+    return f"yaxis{index if index > 1 else ''}"
+
+
+def _metric_of(data: CurveData, row: str) -> str:
+    return next((one.metric for one in data.series if row_of(one.metric) == row), row)
+
+
+def _domains(styles: list[RowStyle]) -> list[tuple[float, float]]:
+    """(bottom, top) of each row in paper units, first row on top; the gap holds the row's title."""
+    gap = 0.07 if len(styles) < 4 else 0.055
+    room = 1.0 - gap * max(len(styles) - 1, 0)
+    total = sum(style.weight for style in styles) or 1.0
+    domains, top = [], 1.0
+    for style in styles:
+        bottom = top - room * style.weight / total
+        domains.append((max(bottom, 0.0), top))
+        top = bottom - gap
+    return domains
+
+
+def _series_traces(series: CurveSeries, style: RowStyle, axis: str, colours: Any, *, by: str) -> list[dict[str, Any]]:
+    """A thin line through low and high of each bucket, so that a one-step spike is always seen, and the mean over it."""
+    if not len(series.x):
+        return []
+    colour = colours["faint"] if series.is_superseded else colours[style.colour]
+    x, low, high, mean = _with_holes(series) if by == "time" else (series.x, series.low, series.high, series.mean)
+    has_range = bool(np.any(high > low))
+    name = style.title + (f" · attempt {series.attempt}, run again later" if series.is_superseded else "")
+    meta = {"kind": "series", "metric": series.metric, "attempt": series.attempt}
+    common = {"type": "scatter", "mode": "lines", "xaxis": "x", "yaxis": axis, "connectgaps": False, "meta": meta}
+    traces: list[dict[str, Any]] = []
+    if has_range:
+        traces.append(
+            {
+                **common,
+                "x": typed(np.repeat(x, 2)),
+                "y": typed(np.column_stack((low, high)).ravel().astype(np.float32)),
+                "hoverinfo": "skip",
+                "line": {"color": with_alpha(colour, 0.28 if series.is_superseded else 0.45), "width": 1},
+            }
+        )
+    number = "%{y:.5~g}" if style.number != "~s" else "%{y:.4~s}"
+    ends = style.number.replace("~", ".4~") if style.number != "~e" else ".3~e"
+    hover = f"{number}{style.suffix}"
+    mean_trace = {
+        **common,
+        "x": typed(x),
+        "y": typed(mean.astype(np.float32)),
+        "name": escape(name),
+        "line": {
+            "color": with_alpha(colour, 0.55) if series.is_superseded else colour,
+            "width": 1 if series.is_superseded else 1.5,
+        },
+    }
+    if np.count_nonzero(np.isfinite(mean)) == 1:
+        mean_trace |= {"mode": "lines+markers", "marker": {"size": 5, "color": colour}}
+    if has_range:
+        mean_trace["customdata"] = typed(np.column_stack((low, high)).astype(np.float32))
+        hover += f" <i>%{{customdata[0]:{ends}}} – %{{customdata[1]:{ends}}}</i>"
+    mean_trace["hovertemplate"] = f"{hover}<extra>{escape(name)}</extra>"
+    traces.append(mean_trace)
+    return traces
+
+
+def _with_holes(series: CurveSeries) -> tuple[Any, Any, Any, Any]:
+    """Break the line where nothing was written for long (paused, down): a line across would claim values nobody saw."""
+    x = np.asarray(series.x, dtype=np.float64)
+    distances = np.diff(x)
+    usual = float(np.median(distances)) if len(distances) > 2 else 0.0
+    holes = np.flatnonzero(distances > HOLE_DISTANCES * usual) + 1 if usual > 0 else np.empty(0, np.int64)
+    if not len(holes):
+        return x, series.low, series.high, series.mean
+    return (
+        np.insert(x, holes, x[holes - 1]),
+        np.insert(series.low, holes, np.nan),
+        np.insert(series.high, holes, np.nan),
+        np.insert(series.mean, holes, np.nan),
+    )
+
+
+def _empty_note(colours: Any) -> dict[str, Any]:
+    return {
+        "text": "nothing logged in this range", "xref": "paper", "yref": "paper", "x": 0.5, "y": 0.5, "showarrow": False,
+        "font": {"color": colours["dim"], "size": 13}, "name": "title",
+    }  # fmt: skip

@@ -1,0 +1,114 @@
+"""The look of all charts: our own small base instead of a template, which would cost kilobytes at every refresh."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from trainvitals.charts.rows import RowStyle
+from trainvitals.charts.text import escape
+
+FONT = '"Source Sans", "Source Sans 3", Inter, system-ui, sans-serif'
+
+
+def layout_base(
+    colours: Mapping[str, str], *, uirevision: str, by: str, x_range: tuple[float, float], compact: bool
+) -> dict[str, Any]:
+    """Layout without y axes, shapes and labels. Backgrounds are transparent: the card behind shows."""
+    x_axis: dict[str, Any] = {
+        "type": "date" if by == "time" else "linear",
+        "range": list(x_range),
+        "uirevision": uirevision,
+        "showgrid": False,
+        "zeroline": False,
+        "showline": True,
+        "linecolor": colours["line"],
+        "ticks": "outside",
+        "ticklen": 4,
+        "tickcolor": colours["line"],
+        "tickfont": {"color": colours["dim"], "size": 11},
+        "nticks": 7,
+        "showspikes": True,
+        "spikemode": "across",
+        "spikesnap": "cursor",
+        "spikethickness": 1,
+        "spikedash": "dot",
+        "spikecolor": colours["faint"],
+    }
+    if by == "time":
+        x_axis |= {"hoverformat": "%H:%M:%S UTC · %d %b", "tickformatstops": _time_ticks()}
+    else:
+        x_axis |= {"hoverformat": ",.0f", "tickformat": ",~d", "unifiedhovertitle": {"text": "step %{x:,.0f}"}}
+    return {
+        "template": None,
+        "uirevision": uirevision,
+        "autosize": True,
+        "margin": {"l": 54, "r": 10, "t": 20 if compact else 24, "b": 26, "pad": 0},
+        "paper_bgcolor": "rgba(0,0,0,0)",
+        "plot_bgcolor": "rgba(0,0,0,0)",
+        "font": {"family": FONT, "size": 12, "color": colours["ink"]},
+        "showlegend": False,
+        "hovermode": "x unified",
+        "hoversubplots": "axis",
+        "hoverdistance": 24,
+        "dragmode": "zoom",
+        "hoverlabel": {
+            "bgcolor": colours["card"],
+            "bordercolor": colours["line"],
+            "font": {"color": colours["ink"], "size": 12, "family": FONT},
+            "align": "left",
+        },
+        "xaxis": x_axis,
+    }
+
+
+def axis_base(colours: Mapping[str, str], style: RowStyle, domain: tuple[float, float], *, is_log: bool) -> dict[str, Any]:
+    """The y axis of one row; only x can be zoomed, y always follows the data."""
+    axis: dict[str, Any] = {
+        "domain": list(domain),
+        "anchor": "x",
+        "fixedrange": True,
+        "nticks": 4 if style.weight >= 1.6 else 3,
+        "tickformat": style.number,
+        "ticksuffix": style.suffix,
+        "exponentformat": "e",
+        "gridcolor": colours["line"],
+        "zeroline": False,
+        "tickfont": {"color": colours["dim"], "size": 11},
+    }
+    if is_log:
+        axis |= {"type": "log", "minor": {"showgrid": False}}
+    elif style.from_zero:
+        axis["rangemode"] = "tozero"
+    return axis
+
+
+def overlay_axis(base: str) -> dict[str, Any]:
+    """An invisible 0…1 axis over a row: what has no value (a NaN) stands at its top edge."""
+    return {"overlaying": base, "range": [0, 1], "fixedrange": True, "visible": False}
+
+
+def row_title(colours: Mapping[str, str], title: str, top: float, *, has_data: bool) -> dict[str, Any]:
+    """The row's name above its left end."""
+    text = f"<b>{escape(title)}</b>" + ("" if has_data else " · not logged in this range")
+    return {
+        "name": "title",
+        "text": text,
+        "xref": "paper",
+        "yref": "paper",
+        "x": 0,
+        "y": top,
+        "xanchor": "left",
+        "yanchor": "bottom",
+        "showarrow": False,
+        "font": {"color": colours["dim"], "size": 11.5},
+    }
+
+
+def _time_ticks() -> list[dict[str, Any]]:
+    """Hours and minutes close up, the date as soon as days matter."""
+    return [
+        {"dtickrange": [None, 60_000], "value": "%H:%M:%S"},
+        {"dtickrange": [60_000, 86_400_000], "value": "%H:%M\n%d %b"},
+        {"dtickrange": [86_400_000, None], "value": "%d %b\n%Y"},
+    ]

@@ -1,0 +1,29 @@
+"""Text for charts: Plotly reads a small HTML dialect in every text, so whatever comes from outside is escaped here."""
+
+from __future__ import annotations
+
+import re
+
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u200b-\u200f\u202a-\u202e\u2066-\u2069]+")
+
+
+def plain(text: str, limit: int = 160) -> str:
+    """One line without control or direction-changing characters, cut to ``limit`` characters."""
+    line = _CONTROL.sub(" ", text).strip()
+    return line if len(line) <= limit else line[: limit - 1] + "…"
+
+
+def escape(text: str, limit: int = 160) -> str:
+    """Plain text in Plotly's pseudo-HTML: tags such as ``<a href>`` are shown, never obeyed."""
+    return plain(text, limit).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+
+
+def number(value: float) -> str:
+    """At most four digits that mean something, SI suffix above 10,000: 2.314, 0.0003, 2.61 M."""
+    size = abs(value)
+    for factor, suffix in ((1e12, " T"), (1e9, " G"), (1e6, " M"), (1e4, " k")):
+        if size >= factor:
+            return f"{value / (1e3 if suffix == ' k' else factor):.3g}{suffix}"
+    if size and size < 1e-3:
+        return f"{value:.3g}"
+    return f"{value:.4g}"
