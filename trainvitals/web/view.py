@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from trainvitals.control.view import ControlState
 from trainvitals.incidents.triage import Check as Check
 from trainvitals.incidents.verdict import Verdict as Verdict
 from trainvitals.incidents.verdict import VerdictWord as VerdictWord
@@ -41,27 +42,8 @@ class AttemptView:
     end_reason: str = ""
 
 
-@dataclass(frozen=True)
-class ControlView:
-    """Control state from the status file only, never from the request alone.
-
-    state: running, pausing, paused, resuming, checkpointing, stopping, stopped, not_wired (no status file),
-    silent (heartbeat too old), unreadable. sentence: what a person reads. can_act: buttons may be offered.
-    """
-
-    state: str
-    sentence: str
-    can_act: bool
-    desired: str = "running"
-    seq: int = 0
-    ack_seq: int = 0
-    is_pending: bool = False
-    by: str = ""
-    source: str = ""
-    reason: str = ""
-    at_step: int | None = None
-    heartbeat_age_s: float | None = None
-    since_ns: int | None = None
+#: The control state of a run, as the pages know it.
+ControlView = ControlState
 
 
 @dataclass(frozen=True)
