@@ -1,7 +1,7 @@
 """The one sentence at the top of every page: a pure function of what is known of a run.
 
 Words in the order in which they win: FINISHED and STOPPED (the trainer is gone), HUNG, TRAINING-SICK (also while it is paused
-because of that), PAUSED, SLOW, NO DATA, RECOVERED, healthy. No data is a state of its own and never reads as healthy.
+because of that), PAUSED, NO DATA, SLOW, ATTENTION (something beside the training, such as a broken checkpoint), RECOVERED, healthy. No data is a state of its own and never reads as healthy.
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ RECOVERED_FOR_S = 30 * 60.0
 HUNG_RULES = frozenset({"stall", "nccl_timeout", "rank_silent"})
 STOPPED_RULES = frozenset({"run_dead", "run_dead_holding_nodes", "restart_failed", "restart_loop"})
 SLOW_RULES = frozenset({"throughput_drop", "straggler", "checkpoint_blocking"})
+#: Rules that speak of the training itself.
+SICK_PREFIXES = ("loss_", "grad_norm_", "resume_", "rank_loss_", "lr_schedule_", "breaker_trip")
 #: Ways of ending that are no fault.
 GOOD_ENDS = frozenset({"finished", "completed", "complete", "done", "max_steps"})
 #: While the trainer says one of these, a missing step is no hang.
@@ -36,6 +38,7 @@ class VerdictWord(StrEnum):
     PAUSED = "PAUSED"
     SICK = "TRAINING-SICK"
     SLOW = "SLOW"
+    ATTENTION = "ATTENTION"
     UNKNOWN = "NO DATA"
     RECOVERED = "RECOVERED"
     HEALTHY = "healthy"
@@ -60,6 +63,7 @@ class ControlFacts:
     """What the control status says, in plain values; ``state`` as in ``trainvitals.web.view.ControlView``."""
 
     state: str = "not_wired"
+    desired: str = "running"
     by: str = ""
     source: str = ""
     reason: str = ""
@@ -71,6 +75,7 @@ class ControlFacts:
 class VerdictInputs:
     """Everything the verdict depends on. Times are UTC ns; None = never seen.
 
+    typical_gap_s: usual time between two step records (a log may tell every tenth step only).
     breaker_events: events of kind ``breaker``, any order. phase: the phase the trainer said it is in ("" = training).
     redo_steps and gpus price a way back; ``recommended_step`` is the checkpoint one would go back to.
     """
@@ -88,6 +93,7 @@ class VerdictInputs:
     last_step: int | None = None
     last_step_time_ns: int | None = None
     typical_step_s: float | None = None
+    typical_gap_s: float | None = None
     total_steps: int = 0
     phase: str = ""
     watch_seen_ns: int | None = None
@@ -96,9 +102,9 @@ class VerdictInputs:
     gpus: int = 0
 
 
-def hung_after_s(typical_step_s: float | None) -> float:
-    """Seconds without a step that mean a hang: five typical steps, at least a minute."""
-    return max(HUNG_FLOOR_S, HUNG_STEPS * (typical_step_s or 0.0))
+def hung_after_s(typical_gap_s: float | None) -> float:
+    """Seconds without a step record that mean a hang: five usual gaps between records, at least a minute."""
+    return max(HUNG_FLOOR_S, HUNG_STEPS * (typical_gap_s or 0.0))
 
 
 def main_incident(incidents: Sequence[Incident]) -> Incident | None:
@@ -116,56 +122,62 @@ def _weight(incident: Incident) -> tuple[int, int, int]:
 def verdict(inputs: VerdictInputs) -> Verdict:
     """The verdict at ``inputs.now_ns``."""
     incident = main_incident(inputs.incidents)
-    rules = set(incident.rules) if incident else set()
+    rules = open_rules(incident, inputs.findings)
     silent_s = None if inputs.watch_seen_ns is None else max(0.0, (inputs.now_ns - inputs.watch_seen_ns) / 1e9)
     is_watched = silent_s is not None and silent_s <= WATCH_SILENT_S
+    is_paused = inputs.control.state in ("paused", "pausing")
     ended = _ended(inputs, incident, rules)
     if ended is not None:
         return ended
-    if incident and rules & HUNG_RULES and incident.severity is Severity.CRITICAL and inputs.control.state != "paused":
+    if incident and rules & HUNG_RULES and not is_paused:
         return _open(VerdictWord.HUNG, incident, inputs, is_watched, silent_s)
     hung = _hung_by_time(inputs, is_watched)
-    if hung is not None and (incident is None or incident.severity is not Severity.CRITICAL):
+    if hung is not None:
         return hung
-    if incident and not rules <= SLOW_RULES and _is_sickness(incident):
+    if incident and any(rule.startswith(SICK_PREFIXES) for rule in rules):
         return _open(VerdictWord.SICK, incident, inputs, is_watched, silent_s)
-    if inputs.control.state in ("paused", "pausing"):
+    if is_paused:
         return _paused(inputs, incident)
     if inputs.last_step is None or not is_watched:
         return _no_data(inputs, silent_s, incident)
     if incident:
-        word = VerdictWord.SLOW if rules & SLOW_RULES else VerdictWord.SICK
+        word = VerdictWord.SLOW if rules & SLOW_RULES else VerdictWord.ATTENTION
         return _open(word, incident, inputs, is_watched, silent_s)
     return _well(inputs)
 
 
-def _is_sickness(incident: Incident) -> bool:
-    return incident.severity is Severity.CRITICAL or any(
-        rule.startswith(("loss_", "grad_", "resume_")) for rule in incident.rules
-    )
+def open_rules(incident: Incident | None, findings: Sequence[Finding]) -> set[str]:
+    """Rules of an incident whose findings are still open; all its rules when none of its findings is known here."""
+    if incident is None:
+        return set()
+    members = [finding for finding in findings if finding.id in incident.finding_ids]
+    return {finding.rule for finding in members if finding.is_open} or set(incident.rules)
 
 
 def _ended(inputs: VerdictInputs, incident: Incident | None, rules: set[str]) -> Verdict | None:
+    control = inputs.control
+    said_goodbye = control.state == "stopped"
+    if inputs.attempt_ended_ns is None and not said_goodbye and not rules & STOPPED_RULES:
+        return None
     at = f" at step {inputs.last_step:,}" if inputs.last_step is not None else ""
+    since_ns = (
+        inputs.attempt_ended_ns or (control.since_ns if said_goodbye else None) or (incident.opened_at_ns if incident else None)
+    )
+    is_asked = control.desired == "stopped" and (said_goodbye or inputs.attempt_ended_ns is not None)
     reached_the_end = bool(inputs.total_steps) and (inputs.last_step or 0) >= inputs.total_steps
-    is_gone = inputs.attempt_ended_ns is not None or inputs.control.state == "stopped"
-    if inputs.attempt_ended_ns is not None and (inputs.end_reason.lower() in GOOD_ENDS or reached_the_end):
-        return Verdict(VerdictWord.FINISHED, "ok", f"the run ended as planned{at}", inputs.attempt_ended_ns)
-    if is_gone or (incident is not None and rules & STOPPED_RULES):
-        since = inputs.attempt_ended_ns or inputs.control.since_ns or (incident.opened_at_ns if incident else None)
-        if inputs.control.state == "stopped":
-            who = inputs.control.by or inputs.control.source or "somebody"
-            why, tone = f"on request of {who}{_because(inputs.control.reason)}", "warning"
-        elif inputs.end_reason:
-            why, tone = f"the trainer ended: {inputs.end_reason}", "critical"
-        else:
-            why, tone = (incident.title if incident else "the trainer ended without saying why"), "critical"
-        number = f"attempt {inputs.attempt}" if inputs.attempt is not None else "the run"
-        return Verdict(
-            VerdictWord.STOPPED, tone, f"{number} stopped{at}; {why}", since, _automatic(inputs, incident),
-            _way_back(inputs, "Restart"), incident.id if incident else None,
-        )  # fmt: skip
-    return None
+    if not is_asked and not rules & STOPPED_RULES and (inputs.end_reason.lower() in GOOD_ENDS or reached_the_end):
+        return Verdict(VerdictWord.FINISHED, "ok", f"the run ended as planned{at}", since_ns)
+    if is_asked:
+        why, tone = f"on request of {control.by or control.source or 'somebody'}{_because(control.reason)}", "warning"
+    elif inputs.end_reason and inputs.attempt_ended_ns is not None:
+        why, tone = f"the trainer ended: {inputs.end_reason}", "critical"
+    else:
+        why, tone = (incident.title if incident and rules & STOPPED_RULES else "the trainer ended without saying why"), "critical"
+    number = f"attempt {inputs.attempt}" if inputs.attempt is not None else "the run"
+    return Verdict(
+        VerdictWord.STOPPED, tone, f"{number} stopped{at}; {why}", since_ns, _automatic(inputs, incident),
+        _way_back(inputs, "Restart"), incident.id if incident else None,
+    )  # fmt: skip
 
 
 def _hung_by_time(inputs: VerdictInputs, is_watched: bool) -> Verdict | None:
@@ -175,7 +187,7 @@ def _hung_by_time(inputs: VerdictInputs, is_watched: bool) -> Verdict | None:
     # A new attempt starts its own clock: loading a checkpoint takes minutes and is no hang of the old one.
     since_ns = max(inputs.last_step_time_ns, inputs.attempt_started_ns or 0)
     waited_s = (inputs.now_ns - since_ns) / 1e9
-    if waited_s <= hung_after_s(inputs.typical_step_s):
+    if waited_s <= hung_after_s(inputs.typical_gap_s or inputs.typical_step_s):
         return None
     usual = f" (usual {span(inputs.typical_step_s)} a step)" if inputs.typical_step_s else ""
     return Verdict(
@@ -191,6 +203,8 @@ def _open(word: VerdictWord, incident: Incident, inputs: VerdictInputs, is_watch
         headline += f" (as known {span(silent_s)} ago: the watchdog is silent)" if silent_s is not None else " (no watchdog seen)"
     if word is VerdictWord.HUNG:
         decision = "Look at the cluster: which rank is behind, is it alive, what does its log say. Busy GPUs prove nothing."
+    elif word is VerdictWord.ATTENTION:
+        decision = "Training itself is fine. Look at this before you need it."
     elif word is VerdictWord.SLOW:
         decision = "Training goes on. Look for the slow node or the slow storage within hours."
     elif incident.severity is Severity.CRITICAL or inputs.control.state == "paused":
@@ -198,7 +212,7 @@ def _open(word: VerdictWord, incident: Incident, inputs: VerdictInputs, is_watch
     else:
         decision = "Nobody needs to act this minute. Go through the checks; pause if it gets worse."
     return Verdict(
-        word, "critical" if incident.severity is Severity.CRITICAL else "warning", headline, incident.opened_at_ns,
+        word, "critical" if word is VerdictWord.HUNG or incident.severity is Severity.CRITICAL else "warning", headline, incident.opened_at_ns,
         _automatic(inputs, incident), decision, incident.id,
     )  # fmt: skip
 
@@ -263,15 +277,9 @@ def _automatic(inputs: VerdictInputs, incident: Incident | None) -> str:
     decisions = [e for e in inputs.breaker_events if opened_ns is None or e.time_ns is None or e.time_ns >= opened_ns]
     newest = max(decisions, key=lambda event: event.time_ns or 0, default=None)
     if newest is not None and incident is not None:
-        decision, mode = str(newest.data.get("decision", "")), str(newest.data.get("mode", ""))
-        why = str(newest.data.get("reason", "") or newest.text)
-        if mode == "dry-run" or decision in ("would_pause", "would pause"):
-            at = f" at step {newest.step:,}" if newest.step is not None else ""
-            return f"The breaker would have paused{at} but is in dry-run{_because(why)}."
-        if decision in ("pause", "paused", "trip"):
-            return f"The breaker asked for a pause{_because(why)}."
-        if decision:
-            return f"The breaker did not pause{_because(why)}."
+        why = str(newest.text or newest.data.get("reason", "")).strip()
+        if why:
+            return f"Breaker: {why}" + ("" if why.endswith((".", "!", "?")) else ".")
     if incident is None or incident.severity is not Severity.CRITICAL:
         return ""
     if control.state == "not_wired":

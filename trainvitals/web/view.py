@@ -97,7 +97,9 @@ class Snapshot:
 class CurveQuery:
     """What a viewer looks at. metrics: names of `train` fields, plus "gpu_utilization". by: "time" or "step".
 
-    start/end: UTC ns for "time", steps for "step"; None = open end (from the first, up to now).
+    start/end: UTC ns for "time", steps for "step"; None = open end (from the first, up to now). last_s: instead of start
+    and end, the last so many seconds up to now (up to the last step, when that is longer ago); 0 = not asked.
+    compact: small margins, for the overview.
     """
 
     run: str
@@ -106,6 +108,8 @@ class CurveQuery:
     start: int | None = None
     end: int | None = None
     theme: str = "light"
+    last_s: float = 0.0
+    compact: bool = False
 
 
 @dataclass(frozen=True)

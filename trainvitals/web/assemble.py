@@ -1,0 +1,229 @@
+"""Puts together what the pages show of one run: a few bounded reads of the store, then pure functions.
+
+Only the poller calls this. A store error leaves it as an exception: the poller keeps the last good view and says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pandas as pd
+
+from trainvitals.incidents.triage import Evidence, triage
+from trainvitals.incidents.verdict import ControlFacts, VerdictInputs, main_incident, verdict
+from trainvitals.records import (
+    CheckpointReport,
+    CheckpointState,
+    Event,
+    Finding,
+    Incident,
+    NodeSample,
+    NonFinite,
+    VerificationLevel,
+)
+from trainvitals.settings import RunSettings, Settings
+from trainvitals.store.protocol import Store
+from trainvitals.web.attempts import attempts_of, phase_of
+from trainvitals.web.facts import Facts, sort_out
+from trainvitals.web.metrics import last_rows, metrics_now, pace
+from trainvitals.web.not_watched import not_watched
+from trainvitals.web.view import AttemptView, Check, ControlView, RunView
+
+DAY_NS = 86_400 * 10**9
+#: Kinds read together, and how many of the newest: bounded, so that a run of months costs what a run of an hour costs.
+EVENT_READS: tuple[tuple[tuple[str, ...], int], ...] = (
+    (("incident",), 1000),
+    (("finding",), 1000),
+    (("checkpoint",), 2000),
+    (("attempt_start", "attempt_end", "resume"), 1000),
+    (("control", "breaker", "annotation"), 500),
+    (("data", "fault", "message", "phase", "watch"), 500),
+)
+LEVEL_RANK = {level: rank for rank, level in enumerate(VerificationLevel)}
+#: Rules whose open incident makes the weights suspect: a way back must lie before its onset.
+SUSPECT_WEIGHTS = ("loss_", "grad_", "resume_")
+
+
+def run_view(
+    settings: Settings, store: Store, run: RunSettings, control: ControlView, now_ns: int, nodes: Sequence[NodeSample] = ()
+) -> RunView:
+    """Everything the pages show of ``run`` at ``now_ns``. Raises what the store raises."""
+    facts = read_facts(store, run.name, now_ns)
+    rows = last_rows(store, run.name, now_ns)
+    last = rows[-1] if rows else None
+    attempts = attempts_of(
+        facts.of_kind("attempt_start", "attempt_end", "resume"), rows, lambda n: _last_step(store, run.name, n, now_ns)
+    )
+    attempt = attempts[-1] if attempts else None
+    seen_ns, lost = _heartbeat(store, run.name, now_ns)
+    incident = main_incident(facts.incidents)
+    onset_ns = _onset_ns(store, run.name, facts, incident)
+    metrics = metrics_now(store, run.name, rows, incident, facts.findings, onset_ns)
+    speed = pace(rows)
+    suspect_from = _suspect_from(facts)
+    newest, recommended = choose_checkpoints(facts.checkpoints, suspect_from)
+    breaker_events = facts.of_kind("breaker")
+    inputs = VerdictInputs(
+        now_ns=now_ns,
+        incidents=facts.incidents,
+        findings=facts.findings,
+        control=ControlFacts(
+            control.state, control.desired, control.by, control.source, control.reason, control.at_step, control.since_ns
+        ),
+        breaker_mode=run.breaker,
+        breaker_events=breaker_events,
+        attempt=attempt.number if attempt else None,
+        attempt_started_ns=attempt.started_ns if attempt else None,
+        attempt_ended_ns=attempt.ended_ns if attempt else None,
+        end_reason=attempt.end_reason if attempt else "",
+        last_step=last.step if last else None,
+        last_step_time_ns=last.time_ns if last else None,
+        typical_step_s=speed.step_s,
+        typical_gap_s=speed.gap_s,
+        total_steps=run.total_steps,
+        phase=phase_of(facts.of_kind("phase"), attempt, now_ns),
+        watch_seen_ns=seen_ns,
+        recommended_step=recommended.step if recommended else None,
+        recommended_level=str(recommended.level) if recommended and recommended.level else "",
+        gpus=run.gpus,
+    )
+    steps_per_s = 1 / speed.step_s if speed.step_s else None
+    remaining = run.total_steps - last.step if run.total_steps and last else 0
+    is_moving = (
+        steps_per_s is not None and control.state not in ("paused", "stopped") and (attempt is None or attempt.ended_ns is None)
+    )
+    return RunView(
+        settings=run,
+        taken_at_ns=now_ns,
+        verdict=verdict(inputs),
+        control=control,
+        checks=()
+        if incident is None
+        else checks_of(
+            facts.findings,
+            facts.events,
+            facts.checkpoints,
+            incident,
+            onset_ns,
+            attempt,
+            nodes,
+            [(m.name, m.nonfinite) for m in metrics.values() if m.nonfinite is not None],
+            "grad_norm" in metrics,
+        ),
+        attempts=attempts,
+        last_step=inputs.last_step,
+        last_step_time_ns=inputs.last_step_time_ns,
+        watch_seen_ns=seen_ns,
+        eta_s=remaining / steps_per_s if is_moving and steps_per_s and remaining > 0 else None,
+        steps_per_s=steps_per_s,
+        metrics=metrics,
+        checkpoints=facts.checkpoints,
+        newest_verified=newest,
+        recommended=recommended,
+        incidents=facts.incidents,
+        findings=facts.findings,
+        events=facts.events,
+        control_history=facts.control,
+        not_watched=not_watched(run, control, facts, nodes, seen_ns, now_ns, settings, lost),
+        lost_records=lost,
+    )
+
+
+def read_facts(store: Store, run: str, now_ns: int) -> Facts:
+    """The newest events of every kind, sorted out. A clock ahead by less than a day hides nothing."""
+    events: list[Event] = []
+    for kinds, limit in EVENT_READS:
+        events.extend(store.events(run, kinds, 0, now_ns + DAY_NS, limit=limit, newest_first=True))
+    return sort_out(events)
+
+
+def choose_checkpoints(
+    checkpoints: Sequence[CheckpointReport], suspect_from: int | None
+) -> tuple[CheckpointReport | None, CheckpointReport | None]:
+    """(newest verified, the one to go back to). The second has at least its structure verified and, while a loss incident
+    is open, lies before its onset: a later one holds the damage."""
+    verified = [c for c in checkpoints if c.state is CheckpointState.VERIFIED and c.step is not None]
+    newest = max(verified, key=lambda c: (c.step or 0, c.modified_at_ns or 0), default=None)
+    sound = [c for c in verified if c.level is not None and LEVEL_RANK[c.level] >= LEVEL_RANK[VerificationLevel.STRUCTURE]]
+    before = [c for c in sound if suspect_from is None or (c.step or 0) < suspect_from]
+    # Weights without the optimizer restart with a rebound, so they are the second choice at any age.
+    recommended = max(before, key=lambda c: (c.has_optimizer is not False, c.step or 0), default=None)
+    return newest, recommended
+
+
+def _suspect_from(facts: Facts) -> int | None:
+    onsets = [
+        incident.first_step
+        for incident in facts.incidents
+        if incident.is_open
+        and incident.first_step is not None
+        and any(rule.startswith(SUSPECT_WEIGHTS) for rule in incident.rules)
+    ]
+    return min(onsets, default=None)
+
+
+def _onset_ns(store: Store, run: str, facts: Facts, incident: Incident | None) -> int | None:
+    if incident is None:
+        return None
+    members = [finding for finding in facts.findings if finding.id in incident.finding_ids]
+    if incident.first_step is not None and members:
+        first = min(members, key=lambda finding: finding.first_step)
+        stored = store.time_of_step(run, first.attempt, incident.first_step)
+        if stored is not None:
+            return stored
+    return min((finding.time_ns for finding in members if finding.time_ns is not None), default=incident.opened_at_ns)
+
+
+def checks_of(
+    findings: Sequence[Finding],
+    events: Sequence[Event],
+    checkpoints: Sequence[CheckpointReport],
+    incident: Incident,
+    onset_ns: int | None,
+    attempt: AttemptView | None,
+    nodes: Sequence[NodeSample],
+    nonfinite: Sequence[tuple[str, NonFinite]] = (),
+    has_grad_norm: bool = False,
+) -> tuple[Check, ...]:
+    """The checks of one incident, from what a view holds; the incidents page uses it for older incidents too."""
+    members = [finding for finding in findings if finding.id in incident.finding_ids]
+    resumed = attempt.resumed_from_step if attempt else None
+    seen = list(nonfinite)
+    for finding in members:
+        if finding.rule.endswith("_nonfinite") and not any(name in finding.rule for name, _ in seen):
+            seen.append((finding.rule.removesuffix("_nonfinite"), "nan"))
+    evidence = Evidence(
+        onset_step=incident.first_step,
+        onset_ns=onset_ns or incident.opened_at_ns,
+        attempt=attempt.number if attempt else None,
+        attempt_first_step=attempt.first_step if attempt else None,
+        attempt_started_ns=attempt.started_ns if attempt else None,
+        events=events,
+        findings=members,
+        nodes=tuple(nodes) or None,
+        nonfinite=seen,
+        has_grad_norm=has_grad_norm,
+        resumed_from_step=resumed,
+        resumed_checkpoint=next((c for c in checkpoints if resumed is not None and c.step == resumed), None),
+    )
+    return triage(leading_rule(incident, members), evidence)
+
+
+def leading_rule(incident: Incident, members: Sequence[Finding]) -> str:
+    """The rule that names the symptom: of the worst finding, the earliest."""
+    worst = max(members, key=lambda f: (f.severity.rank, -f.first_step), default=None)
+    return worst.rule if worst else incident.rules[0] if incident.rules else incident.family
+
+
+def _heartbeat(store: Store, run: str, now_ns: int) -> tuple[int | None, int]:
+    """(when the watchdog was last heard of, records it knows to be lost)."""
+    frame: pd.DataFrame = store.latest("heartbeat", ["lost_records"], {"run": run}, 400 * DAY_NS, now_ns + DAY_NS)
+    if frame.empty:
+        return None, 0
+    lost = frame["lost_records"].dropna()
+    return int(frame["time_ns"].max()), int(lost.sum()) if len(lost) else 0
+
+
+def _last_step(store: Store, run: str, attempt: int, now_ns: int) -> int | None:
+    frame = store.raw("train", ["step"], {"run": run, "attempt": str(attempt)}, 0, now_ns + DAY_NS, limit=1, newest_first=True)
+    return None if frame.empty or pd.isna(frame["step"].iloc[0]) else int(frame["step"].iloc[0])

@@ -1,0 +1,116 @@
+"""From what a viewer looks at to a finished figure: bounded reads of the store, then the pure functions of ``trainvitals.charts``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+
+from trainvitals.charts.build import curve_data
+from trainvitals.charts.curves import figure_json
+from trainvitals.schema import SCHEMA, THROUGHPUT_METRICS
+from trainvitals.store.protocol import Store
+from trainvitals.web.view import CurveQuery, RunView
+
+DAY_NS = 86_400 * 10**9
+MS_NS = 1_000_000
+#: Buckets across the chart: about one a pixel, each with its lowest and highest value.
+BUCKETS = 1000
+COMPACT_BUCKETS = 500
+GPU_UTILIZATION = "gpu_utilization"
+
+
+def draw(store: Store, run: RunView, query: CurveQuery, now_ns: int) -> str:
+    """Figure JSON of ``query``. Raises what the store raises."""
+    fields = stored_fields(query.metrics)
+    start_ns, end_ns = window_ns(store, run, query, now_ns)
+    count = COMPACT_BUCKETS if query.compact else BUCKETS
+    by = "step" if query.by == "step" else "time_ns"
+    frame = store.buckets("train", fields, {"run": query.run}, start_ns, end_ns, count, by=by)
+    if GPU_UTILIZATION in query.metrics:
+        frame = _with_gpu(store, frame, start_ns, end_ns, count)
+    data = curve_data(
+        frame, run.findings, [*run.events, *run.control_history], run.checkpoints, run.attempts, query.metrics,
+        "step" if query.by == "step" else "time", run=query.run, x_range=_x_range(query, frame, start_ns, end_ns, now_ns),
+        uirevision=f"{query.run}/{query.by}/{query.last_s:g}",
+    )  # fmt: skip
+    return figure_json(data, query.theme, compact=query.compact)
+
+
+def stored_fields(metrics: Sequence[str]) -> list[str]:
+    """Names of ``train`` fields behind the metrics asked; "throughput" stands for all that may show it."""
+    names: list[str] = []
+    for metric in metrics:
+        names.extend(THROUGHPUT_METRICS if metric == "throughput" else [] if metric == GPU_UTILIZATION else [metric])
+    return list(dict.fromkeys(names))
+
+
+def window_ns(store: Store, run: RunView, query: CurveQuery, now_ns: int) -> tuple[int, int]:
+    """(start, end) of the reads in UTC ns, end exclusive."""
+    if query.last_s > 0:
+        width_ns = round(query.last_s * 1e9)
+        last_ns = run.last_step_time_ns
+        # A run that ended hours ago still has a last half hour worth looking at.
+        end_ns = now_ns if last_ns is None or now_ns - last_ns < width_ns else last_ns + width_ns // 50
+        return end_ns - width_ns, end_ns + 1
+    if query.by == "time":
+        return query.start or 0, (now_ns + DAY_NS if query.end is None else query.end + 1)
+    if query.start is None and query.end is None:
+        return 0, now_ns + DAY_NS
+    return _window_of_steps(store, query, now_ns)
+
+
+def _window_of_steps(store: Store, query: CurveQuery, now_ns: int) -> tuple[int, int]:
+    """A time window that holds the steps asked, in all attempts: a coarse look at the run, widened to its own buckets."""
+    index = store.buckets("train", ["loss"], {"run": query.run}, 0, now_ns + DAY_NS, BUCKETS, by="step")
+    starts, ends = [], []
+    for _, part in index.groupby("attempt"):
+        part = part.sort_values("time_ns")
+        steps, times = part["step"].to_numpy(dtype=np.int64), part["time_ns"].to_numpy(dtype=np.int64)
+        first, last = query.start if query.start is not None else int(steps.min()), query.end
+        if last is not None and steps.min() > last:
+            continue
+        before, after = times[steps <= first], times[steps > last] if last is not None else times[:0]
+        starts.append(int(before.max()) if len(before) else int(times.min()))
+        ends.append(int(after.min()) + 1 if len(after) else now_ns + DAY_NS)
+    if not starts:
+        return 0, now_ns + DAY_NS
+    return min(starts), max(ends)
+
+
+def _x_range(query: CurveQuery, frame: pd.DataFrame, start_ns: int, end_ns: int, now_ns: int) -> tuple[float, float] | None:
+    if query.by == "time":
+        first_ns, last_ns = (query.start, query.end) if query.last_s <= 0 else (start_ns, end_ns)
+        if first_ns is None:
+            first_ns = int(frame["time_ns"].min()) if len(frame) else None
+        if first_ns is None:
+            return None
+        return first_ns / MS_NS, (min(end_ns, now_ns) if last_ns is None else last_ns) / MS_NS
+    if frame.empty:
+        return None
+    first = query.start if query.start is not None else int(frame["step"].min())
+    last = query.end if query.end is not None else int(frame["step"].max())
+    return (float(first), float(max(last, first + 1)))
+
+
+def _with_gpu(store: Store, frame: pd.DataFrame, start_ns: int, end_ns: int, count: int) -> pd.DataFrame:
+    """Mean utilization over all nodes, put beside the training point that is nearest in time."""
+    field = "utilization_mean_percent"
+    assert field in SCHEMA["node"].fields
+    nodes = store.buckets("node", [field], {}, start_ns, end_ns, count)
+    if nodes.empty or frame.empty:
+        return frame
+    grouped = nodes.groupby("bucket")
+    mean = pd.DataFrame(
+        {
+            "time_ns": grouped["time_ns"].min().astype("int64"),
+            f"{GPU_UTILIZATION}_min": grouped[f"{field}_min"].min(),
+            f"{GPU_UTILIZATION}_max": grouped[f"{field}_max"].max(),
+            f"{GPU_UTILIZATION}_mean": grouped[f"{field}_mean"].mean(),
+            f"{GPU_UTILIZATION}_last": grouped[f"{field}_last"].mean(),
+        }
+    ).sort_values("time_ns")
+    left = frame.sort_values("time_ns", kind="stable").astype({"time_ns": "int64"})
+    tolerance = max(1, (int(left["time_ns"].max()) - int(left["time_ns"].min())) // 20, 60 * 10**9)
+    return pd.merge_asof(left, mean, on="time_ns", direction="nearest", tolerance=tolerance)

@@ -1,0 +1,73 @@
+"""ASGI middleware around everything the dashboard serves: who may ask, and the headers that fence the answer.
+
+``frame-ancestors 'none'``: Streamlit sends no framing protection of its own, and a page that can pause training must not be
+clicked through somebody else's frame. ``img-src``: second fence against pictures loaded from elsewhere by foreign text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any
+
+from starlette.middleware import Middleware
+
+from trainvitals.web.access import may_answer
+
+Scope = MutableMapping[str, Any]
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+App = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+HEADERS: tuple[tuple[bytes, bytes], ...] = (
+    (b"content-security-policy", b"frame-ancestors 'none'; img-src 'self' data: blob:; object-src 'none'; base-uri 'self'"),
+    (b"x-frame-options", b"DENY"),
+    (b"x-content-type-options", b"nosniff"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"cross-origin-opener-policy", b"same-origin"),
+)
+
+
+class Fence:
+    """Refuses what does not come from this machine under a local name, and adds ``HEADERS`` to every answer."""
+
+    def __init__(self, app: App) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] not in ("http", "websocket"):
+            await self._app(scope, receive, send)
+            return
+        host = next((value.decode("latin-1") for name, value in scope.get("headers", []) if name == b"host"), "")
+        why_not = may_answer(_address(scope.get("server")), _address(scope.get("client")), host)
+        if why_not and scope["type"] == "websocket":
+            await receive()
+            await send({"type": "websocket.close", "code": 1008, "reason": why_not})
+        elif why_not:
+            body = (why_not + "\n").encode()
+            headers = [(b"content-type", b"text/plain; charset=utf-8"), (b"content-length", str(len(body)).encode()), *HEADERS]
+            await send({"type": "http.response.start", "status": 403, "headers": headers})
+            await send({"type": "http.response.body", "body": body})
+        else:
+            await self._app(scope, receive, _fencing(send) if scope["type"] == "http" else send)
+
+
+def _address(pair: Any) -> str | None:
+    return str(pair[0]) if pair and pair[0] and pair[1] is not None else None
+
+
+def _fencing(send: Send) -> Send:
+    ours = {name for name, _ in HEADERS}
+
+    async def fenced(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            kept = [(name, value) for name, value in message.get("headers", []) if bytes(name).lower() not in ours]
+            message = {**message, "headers": [*kept, *HEADERS]}
+        await send(message)
+
+    return fenced
+
+
+def middleware() -> list[Middleware]:
+    """What ``st.App(middleware=…)`` takes."""
+    return [Middleware(Fence)]

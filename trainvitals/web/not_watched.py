@@ -1,0 +1,66 @@
+"""What nobody is looking at, in plain sentences: a quiet page must not be mistaken for a watched one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from trainvitals.incidents.verdict import WATCH_SILENT_S, span
+from trainvitals.records import CheckpointState, NodeSample, VerificationLevel
+from trainvitals.settings import RunSettings, Settings
+from trainvitals.web.facts import Facts
+from trainvitals.web.view import ControlView
+
+#: Longest piece of foreign text in a sentence.
+QUOTE_LIMIT = 120
+
+
+def not_watched(
+    run: RunSettings,
+    control: ControlView,
+    facts: Facts,
+    nodes: Sequence[NodeSample],
+    watch_seen_ns: int | None,
+    now_ns: int,
+    settings: Settings,
+    lost_records: int,
+) -> tuple[str, ...]:
+    """Sentences without a full stop, the gravest first."""
+    lines: list[str] = []
+    if watch_seen_ns is None:
+        lines.append("no watchdog has reported on this run")
+    elif (now_ns - watch_seen_ns) / 1e9 > WATCH_SILENT_S:
+        lines.append(f"watchdog silent for {span((now_ns - watch_seen_ns) / 1e9)}")
+    if control.state == "not_wired":
+        lines.append("no hook in the trainer: it cannot be paused from here, steps come from the log only")
+    elif control.state in ("silent", "unreadable"):
+        lines.append(f"control: {control.sentence}".rstrip("."))
+    if run.breaker == "off":
+        lines.append("breaker off")
+    elif run.breaker == "dry-run":
+        lines.append("breaker in dry-run: it says what it would do and pauses nothing")
+    elif control.state == "not_wired":
+        lines.append("breaker armed but not wired")
+    if not run.checkpoints:
+        lines.append("no checkpoint directory is set")
+    elif not facts.checkpoints:
+        lines.append("no checkpoint seen yet")
+    else:
+        shallow = [
+            report
+            for report in facts.checkpoints
+            if report.state is CheckpointState.VERIFIED
+            and report.level in (None, VerificationLevel.PRESENCE, VerificationLevel.STRUCTURE)
+        ]
+        if shallow:
+            lines.append(f"content of {len(shallow):,} checkpoints (structure checked only)")
+    if not settings.gpu.enabled:
+        lines.append("GPU health (switched off)")
+    elif not nodes:
+        lines.append("GPU health (no collector reports)")
+    elif all(node.state == "no_gpu" for node in nodes):
+        lines.append("GPU health (no NVIDIA driver on the nodes seen)")
+    if lost_records:
+        lines.append(f"{lost_records:,} records lost before they reached the store")
+    if facts.unreadable.count:
+        lines.append(f"{facts.unreadable.count:,} stored events unreadable (last: {facts.unreadable.last[:QUOTE_LIMIT]})")
+    return tuple(lines)
