@@ -1,0 +1,82 @@
+"""Which start of the trainer a step belongs to, and which lines only repeat one.
+
+Steps go up. An equal one is a repetition (all ranks print). A smaller one within ``REORDER_POINTS`` logged points is late
+(ranks overtake each other); further back it is a rewind, which is a new attempt. After a sign of a restart (a checkpoint
+was loaded, a header was written) any next step is a new attempt.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from enum import Enum
+from typing import Any
+
+#: How many logged points ranks may overtake each other.
+REORDER_POINTS = 5
+
+
+class Verdict(Enum):
+    """What a step is to the attempt in progress."""
+
+    NEW_ATTEMPT = "new attempt"
+    NEXT = "next"
+    REPEATED = "repeated"
+
+
+class AttemptTracker:
+    """State: the largest steps of the attempt in progress, at most ``REORDER_POINTS`` + 1, and the restart mark."""
+
+    def __init__(self) -> None:
+        self.number = 0
+        self._recent: list[int] = []  # ascending
+        self._is_restarting = False
+        self._named = 0
+
+    @property
+    def is_between(self) -> bool:
+        """No attempt is in progress: none has begun, or the trainer is starting again."""
+        return self.number == 0 or self._is_restarting
+
+    def restart(self) -> None:
+        """The trainer starts again: the next step opens an attempt."""
+        self._is_restarting = True
+
+    def judge(self, step: int, named: int = 0, is_ordered: bool = False) -> Verdict:
+        """``named``: the attempt's number in the file, 0 = not said. ``is_ordered``: one writer, nothing can be late."""
+        is_new = self.number == 0 or self._is_restarting or named != self._named
+        if not is_new and not self._is_near(step, is_ordered):
+            is_new = True
+        self._named = named
+        if is_new:
+            self._is_restarting = False
+            self.number += 1
+            self._recent = [step]
+            return Verdict.NEW_ATTEMPT
+        at = bisect_left(self._recent, step)
+        if at < len(self._recent) and self._recent[at] == step:
+            return Verdict.REPEATED
+        insort(self._recent, step)
+        del self._recent[: -(REORDER_POINTS + 1)]
+        return Verdict.NEXT
+
+    def _is_near(self, step: int, is_ordered: bool) -> bool:
+        recent = self._recent
+        if step >= recent[-1]:
+            return True
+        if is_ordered:
+            return False
+        if step >= recent[0]:
+            return True
+        if len(recent) > REORDER_POINTS:
+            return False
+        spacing = (recent[-1] - recent[0]) / (len(recent) - 1) if len(recent) > 1 else 1
+        return recent[-1] - step <= REORDER_POINTS * spacing
+
+    def to_state(self) -> dict[str, Any]:
+        return {"number": self.number, "recent": self._recent, "is_restarting": self._is_restarting, "named": self._named}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        self.number = int(state["number"])
+        self._recent = [int(step) for step in state["recent"]]
+        self._is_restarting = bool(state["is_restarting"])
+        self._named = int(state["named"])

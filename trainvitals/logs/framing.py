@@ -1,0 +1,138 @@
+"""Bytes of a log into text pieces: line ends, terminal codes, launcher prefixes, torn and overlong lines.
+
+A piece ends at ``\\n`` or ``\\r``: progress bars write ``\\r`` and the next logger goes on in the same physical line.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+#: Bytes kept of one line; the rest is dropped and the line counted.
+MAX_LINE_BYTES = 64 * 1024
+
+_LINE_END = re.compile(rb"[\r\n]")
+_ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\^_])")
+# A bare number before a colon or in brackets is a prefix only when no number follows: "1: 2" is somebody's data.
+_WORDS_FOLLOW = r"(?=\s*[^\s\d.+-])"
+_PREFIX = re.compile(
+    r"""(?:
+      \[(?:default|rank)\d{1,7}\]:[ ]?               # torchrun --tee, newer torch
+    | \[[A-Za-z][\w.-]{0,80}:\d{1,7}\]:[ ]?          # [node12:3]:
+    | [ ]{0,6}\d{1,7}:[ ]WORDS                       # srun -l
+    | (?!(?:step|iter|iteration|epoch|batch|loss|layer|level|update)[.\d-]*:)
+      [A-Za-z][A-Za-z.-]*\d[A-Za-z0-9.-]{0,80}:[ ]WORDS  # DeepSpeed pdsh: gpu250, node-r7i4n5
+    | \[\d{1,7}\][ ]WORDS                            # line numbers of a log viewer
+    | \([\w.-]{1,80}(?:\([\w.-]{1,80}\))?[ ]pid=\d{1,9}(?:,[ ]ip=[\w.:-]{1,60})?\)[ ]  # Ray
+    | \d\d:\d\d:\d\d\.\d{3}[ ]                       # ts
+    )""".replace("WORDS", _WORDS_FOLLOW),
+    re.VERBOSE | re.ASCII,
+)
+_MAX_PREFIXES = 6
+
+
+def strip_noise(text: str) -> str:
+    """``text`` without terminal codes and launcher prefixes; inner blanks stay."""
+    if "\x1b" in text:
+        text = _ANSI.sub("", text)
+    start = 0
+    for _ in range(_MAX_PREFIXES):
+        found = _PREFIX.match(text, start)
+        if found is None:
+            break
+        start = found.end()
+    return text[start:] if start else text
+
+
+class LineFramer:
+    """Feed bytes in any chunks, take whole pieces out. Empty pieces are left out.
+
+    ``capped_lines`` counts lines longer than ``MAX_LINE_BYTES``. Memory is bounded by that length.
+    """
+
+    def __init__(self) -> None:
+        self._pending = bytearray()
+        self._is_overlong = False
+        self._offset = 0
+        self.capped_lines = 0
+
+    @property
+    def offset(self) -> int:
+        """Bytes fed since the start or the last ``discard``."""
+        return self._offset
+
+    @property
+    def has_torn_line(self) -> bool:
+        return bool(self._pending)
+
+    def feed(self, data: bytes) -> list[str]:
+        """The pieces that ``data`` completes."""
+        return [text for _, text in self.feed_located(data)]
+
+    def feed_located(self, data: bytes) -> list[tuple[int, str]]:
+        """As ``feed``, each piece with the byte offset just behind its line end."""
+        pieces: list[tuple[int, str]] = []
+        base = self._offset
+        start = 0
+        for found in _LINE_END.finditer(data):
+            end = found.start()
+            if self._pending or end - start > MAX_LINE_BYTES:
+                self._keep(data[start:end])
+                text = self._take()
+            else:
+                text = _clean(data[start:end]) if end > start else ""
+            if text:
+                pieces.append((base + end + 1, text))
+            start = end + 1
+        if start < len(data):
+            self._keep(data[start:])
+        self._offset = base + len(data)
+        return pieces
+
+    def finish(self) -> list[str]:
+        """The torn last line as it is; call it when nothing more will come."""
+        text = self._take() if self._pending else ""
+        return [text] if text else []
+
+    def discard(self) -> bool:
+        """Forget a torn line and count offsets from 0 again: another file begins. True when there was one."""
+        was_torn = bool(self._pending)
+        self._pending.clear()
+        self._is_overlong = False
+        self._offset = 0
+        return was_torn
+
+    def _keep(self, data: bytes) -> None:
+        room = MAX_LINE_BYTES - len(self._pending)
+        self._pending += data[:room]
+        if len(data) > room and not self._is_overlong:
+            self._is_overlong = True
+            self.capped_lines += 1
+
+    def _take(self) -> str:
+        text = _clean(bytes(self._pending))
+        self._pending.clear()
+        self._is_overlong = False
+        return text
+
+    def to_state(self) -> dict[str, Any]:
+        """JSON values only."""
+        return {
+            "pending": self._pending.decode("latin-1"),
+            "is_overlong": self._is_overlong,
+            "offset": self._offset,
+            "capped_lines": self.capped_lines,
+        }
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Continue where ``to_state`` was taken."""
+        self._pending = bytearray(str(state["pending"]).encode("latin-1"))
+        self._is_overlong = bool(state["is_overlong"])
+        self._offset = int(state["offset"])
+        self.capped_lines = int(state["capped_lines"])
+
+
+def _clean(raw: bytes) -> str:
+    # A log truncated under a writer that does not append gets a hole: NUL bytes up to the old position.
+    text = raw.decode("utf-8", "replace").strip("\0")
+    return strip_noise(text).rstrip()

@@ -1,0 +1,150 @@
+"""The hook's own file, one JSON record a line.
+
+``{"type":"header","schema":1,"run":…,"pid":…,"host":…,"started_ns":…,"rank":…,"world_size":…,"hook_version":…}``
+``{"type":"step","step":12,"time_ns":…,"values":{…},"nonfinite":{"loss":"nan"}}``
+``{"type":"event","kind":…,"time_ns":…,"step":…,"text":…,"data":{…}}``
+Any record may carry the cumulative counters ``lost`` and ``errors``.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from trainvitals.logs.grammar import Record
+from trainvitals.logs.times import LineTimes, checked_time_ns
+from trainvitals.logs.values import Metrics, as_number, slug
+from trainvitals.records import EVENT_KINDS, NONFINITE_CODES, Event, Severity, Step
+from trainvitals.schema import TRAIN_METRICS
+
+#: Header fields that ``attempt_start`` passes on.
+HEADER_FIELDS = ("run", "pid", "host", "started_ns", "rank", "world_size", "hook_version", "job")
+_MAX_STEP = 10**15
+
+
+class HookJsonl:
+    """``take_header`` gives a header to whoever numbers the attempts."""
+
+    name = "hook_jsonl"
+
+    def __init__(self, times: LineTimes) -> None:
+        self._header: dict[str, Any] | None = None
+        self._counts = {"lost": 0, "errors": 0}
+        self.bad_records = 0
+
+    @staticmethod
+    def sniff(lines: Sequence[str]) -> float:
+        for line in lines:
+            if line.startswith("{") and '"type"' in line[:200]:
+                record = _load(line)
+                if record is not None and (
+                    (record.get("type") == "header" and "schema" in record)
+                    or (record.get("type") == "step" and isinstance(record.get("values"), dict))
+                ):
+                    return 1.0
+        return 0.0
+
+    def take_header(self) -> dict[str, Any] | None:
+        """The header read last, once."""
+        header, self._header = self._header, None
+        return header
+
+    def feed(self, line: str) -> list[Record]:
+        record = _load(line)
+        if record is None:
+            self.bad_records += 1
+            return []
+        kind = record.get("type")
+        time_ns = checked_time_ns(record.get("time_ns"))
+        records: list[Record] = []
+        if kind == "header":
+            self._header = {
+                name: record[name] for name in HEADER_FIELDS if isinstance(record.get(name), (str, int)) and record[name] != ""
+            }
+            self._counts = {"lost": 0, "errors": 0}
+        elif kind == "step":
+            step = _step(record.get("step"))
+            if step is None:
+                self.bad_records += 1
+            else:
+                metrics = _metrics(record)
+                records.append(Step(step, 0, time_ns, metrics.values, metrics.nonfinite))
+        elif kind == "event" and record.get("kind") in EVENT_KINDS:
+            data = record.get("data")
+            severity = record.get("severity")
+            records.append(
+                Event(
+                    str(record["kind"]),
+                    time_ns,
+                    step=_step(record.get("step")),
+                    severity=Severity(severity) if severity in ("info", "warning", "critical") else Severity.INFO,
+                    text=str(record.get("text") or "")[:500],
+                    data=_finite(data) if isinstance(data, dict) else {},
+                )
+            )
+        else:
+            self.bad_records += 1
+        return records + self._rising_counts(record, time_ns)
+
+    def _rising_counts(self, record: Mapping[str, Any], time_ns: int | None) -> list[Record]:
+        rose = False
+        for name in self._counts:
+            count = record.get(name)
+            if isinstance(count, int) and not isinstance(count, bool) and self._counts[name] < count < _MAX_STEP:
+                self._counts[name] = count
+                rose = True
+        if not rose:
+            return []
+        text = f"The hook lost {self._counts['lost']} records and met {self._counts['errors']} errors since its start."
+        return [Event("watch", time_ns, severity=Severity.WARNING, text=text, data=dict(self._counts))]
+
+    def finish(self) -> list[Record]:
+        return []
+
+    def to_state(self) -> dict[str, Any]:
+        return {"header": self._header, "counts": self._counts, "bad_records": self.bad_records}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        self._header = state["header"]
+        self._counts = {"lost": int(state["counts"]["lost"]), "errors": int(state["counts"]["errors"])}
+        self.bad_records = int(state["bad_records"])
+
+
+def _load(line: str) -> dict[str, Any] | None:
+    try:
+        record = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    return record if isinstance(record, dict) else None
+
+
+def _step(value: object) -> int | None:
+    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < _MAX_STEP:
+        return value
+    return None
+
+
+def _metrics(record: Mapping[str, Any]) -> Metrics:
+    metrics = Metrics()
+    values, nonfinite = record.get("values"), record.get("nonfinite")
+    if isinstance(nonfinite, dict):
+        for key, kind in nonfinite.items():
+            name = key if key in TRAIN_METRICS else slug(key)
+            if name and kind in NONFINITE_CODES:
+                metrics.put(name, float(kind))
+    if isinstance(values, dict):
+        for key, raw in values.items():
+            name, value = key if key in TRAIN_METRICS else slug(key), as_number(raw)
+            if name and value is not None:
+                metrics.put(name, value)
+    return metrics
+
+
+def _finite(value: Any) -> Any:
+    """JSON without NaN: a non-finite number becomes null."""
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_finite(item) for item in value]
+    return None if isinstance(value, float) and value - value != 0 else value

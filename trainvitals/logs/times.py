@@ -1,0 +1,88 @@
+"""Times as trainers print them, as UTC nanoseconds. A time that is not written is None, never a guess from the clock."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, timedelta, timezone, tzinfo
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from trainvitals.errors import InputError
+
+_SECOND_NS = 1_000_000_000
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+#: Up to the year 2100: what lies beyond is a damaged record, and would not fit the store's 64 bits much later.
+MAX_TIME_NS = 4_102_444_800 * _SECOND_NS
+#: ``2026-01-02 03:04:05,123``, ``2026-01-02T03:04:05.123456Z``
+_FULL = re.compile(r"(?<!\d)(\d{4})-(\d\d)-(\d\d)[ T](\d\d):(\d\d):(\d\d)(?:[.,](\d{1,9}))?(Z\b|[+-]\d\d:?\d\d)?", re.ASCII)
+#: glog and c10: ``W0407 08:18:54.022000``, ``E102 03:04:05.123456789`` (month without a zero); mmengine: ``01/02 03:04:05``
+_NO_YEAR = re.compile(r"(?:\b[IWEF](\d{1,2}?)(\d\d)|(?<![\d/])(\d\d)/(\d\d)) (\d\d):(\d\d):(\d\d)(?:\.(\d{1,9}))?", re.ASCII)
+
+
+def zone(name: str) -> tzinfo:
+    """The time zone of that name, or an ``InputError`` that says what to write."""
+    if name.upper() in ("UTC", "Z"):
+        return UTC
+    try:
+        return ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError, OSError) as error:
+        raise InputError(f'{name!r} is not a known time zone; write for example "UTC" or "Asia/Shanghai".') from error
+
+
+class LineTimes:
+    """Finds the time in a line. Naive times are in ``timezone``; a missing year comes from the file's mtime."""
+
+    def __init__(self, timezone: str = "UTC", mtime_ns: int | None = None) -> None:
+        self._zone = zone(timezone)
+        self.mtime_ns = mtime_ns
+
+    def find(self, text: str) -> int | None:
+        """The last full time in ``text`` (the nearest to the record), else one without a year; None when there is none."""
+        full = list(_FULL.finditer(text))
+        if full:
+            year, month, day, hour, minute, second, fraction, offset = full[-1].groups()
+            return self._to_ns((year, month, day, hour, minute, second), fraction, offset)
+        without = _NO_YEAR.search(text)
+        if without is None or self.mtime_ns is None:
+            return None
+        month, day = (without[1], without[2]) if without[1] else (without[3], without[4])
+        modified = _EPOCH + timedelta(microseconds=self.mtime_ns // 1000)
+        for year_number in (modified.year, modified.year - 1):
+            parts = (str(year_number), month, day, without[5], without[6], without[7])
+            time_ns = self._to_ns(parts, without[8], None)
+            # A log is not written after its own mtime; one day covers time zones.
+            if time_ns is not None and time_ns <= self.mtime_ns + 86_400 * _SECOND_NS:
+                return time_ns
+        return None
+
+    def _to_ns(self, parts: tuple[str, ...], fraction: str | None, offset: str | None) -> int | None:
+        year, month, day, hour, minute, second = map(int, parts)
+        try:
+            moment = datetime(year, month, day, hour, minute, second, tzinfo=self._offset(offset))
+            delta = moment - _EPOCH
+        except (ValueError, OverflowError):
+            return None
+        fraction_ns = int((fraction or "0").ljust(9, "0"))
+        return checked_time_ns((delta.days * 86_400 + delta.seconds) * _SECOND_NS + fraction_ns)
+
+    def _offset(self, text: str | None) -> tzinfo:
+        if text is None:
+            return self._zone
+        if text == "Z":
+            return UTC
+        minutes = int(text[1:3]) * 60 + int(text[-2:])
+        return timezone(timedelta(minutes=-minutes if text[0] == "-" else minutes))
+
+
+def checked_time_ns(value: object) -> int | None:
+    """``value`` if it is a plausible time in nanoseconds, else None."""
+    if isinstance(value, int) and not isinstance(value, bool) and 0 < value < MAX_TIME_NS:
+        return value
+    return None
+
+
+def rfc3339(time_ns: int | None) -> str | None:
+    """``2026-01-02T03:04:05.123456Z`` in UTC, cut to microseconds; None stays None."""
+    if time_ns is None:
+        return None
+    moment = _EPOCH + timedelta(microseconds=time_ns // 1000)
+    return moment.isoformat().replace("+00:00", "Z")
