@@ -3,11 +3,13 @@
 One writer each, no locks. Standard library only, because the trainer imports it.
 """
 
+from trainvitals.control.client import ControlClient
 from trainvitals.control.records import ControlRequest, ControlStatus
 from trainvitals.control.request import history, init, look, read_request, read_status, submit
 from trainvitals.control.view import ControlState, describe
 
 __all__ = [
+    "ControlClient",
     "ControlRequest",
     "ControlState",
     "ControlStatus",

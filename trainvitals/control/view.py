@@ -139,6 +139,8 @@ def _of_pending(request: ControlRequest, status: ControlStatus, now_ns: int, age
         if status.state in ("pausing", "stopping", "checkpointing", "resuming"):
             return sentence
         return f"Acknowledged ({what}, seq {request.seq}): the trainer acts when the step now running ends. {sentence}"
+    if status.ended:
+        return f"Requested ({what}, seq {request.seq}); the trainer will see it when it starts again. {sentence}"
     waited_s = max(0.0, (now_ns - request.issued_at_ns) / 1e9)
     heartbeat = f"last heartbeat {_duration(age_s)} ago"
     if waited_s <= 3 * poll_s + ACKNOWLEDGE_SLACK_S:

@@ -1,0 +1,186 @@
+"""``control``: ask a run to pause, go on, save or stop, wait for the trainer's answer, and say what happened.
+
+stdout: one JSON object; stderr: one sentence. Exit codes: 0 carried out, 1 refused, not acknowledged or in conflict, 2 usage.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import shlex
+import sys
+from pathlib import Path
+
+from trainvitals.clock import SystemClock
+from trainvitals.control import ControlRequest, ControlStatus, init, look, read_request, read_status, submit
+from trainvitals.control.view import ControlState, fallback_commands
+from trainvitals.errors import ControlConflict, ControlError, InputError
+
+ACTIONS = ("init", "show", "pause", "resume", "checkpoint", "stop", "rollback")
+LOOK_EVERY_S = 0.1
+OK, REFUSED = 0, 1
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's arguments."""
+    parser.add_argument("action", choices=ACTIONS, metavar="ACTION", help=", ".join(ACTIONS))
+    parser.add_argument("run_dir", metavar="RUN_DIR", help="run directory that trainer and dashboard share")
+    parser.add_argument("--by", default="", metavar="WHO", help="who asks; required for all but init and show")
+    parser.add_argument("--reason", default="", metavar="WHY", help="why; required for all but init and show")
+    parser.add_argument("--to", default="", metavar="CHECKPOINT", help="checkpoint to go back to (rollback)")
+    parser.add_argument("--wait", type=_seconds, default=10.0, metavar="S", help="seconds to wait for the trainer (default 10)")
+    parser.add_argument("--run", default="", metavar="RUN", help="name of the run; refused when the directory is another's")
+    parser.add_argument("--expected-seq", type=int, metavar="N", help="refuse when another request than number N stands there")
+    parser.add_argument("--expires", type=_seconds, metavar="S", help="not carried out when the trainer sees it later than this")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Carry out one action. Raises ``InputError`` for wrong usage, ``ControlError`` for a refusal."""
+    run_dir = Path(args.run_dir)
+    if not run_dir.is_dir():
+        raise InputError(f"There is no run directory {run_dir}; name the directory that trainer and dashboard share.")
+    if args.action == "init":
+        request = init(run_dir, args.run)
+        return _say(args, OK, "ready", f"Control files are ready in {run_dir / 'control'} (seq {request.seq}).", request)
+    if args.action == "show":
+        state = look(run_dir, SystemClock().time_ns())
+        _print({"action": "show", "outcome": state.state, **dataclasses.asdict(state)}, state.sentence)
+        return REFUSED if state.state == "unreadable" else OK
+    for option in ("by", "reason"):
+        if not getattr(args, option).strip():
+            raise InputError(f"--{option} is missing: a run is never paused, stopped or changed without a name and a reason.")
+    if args.action == "rollback":
+        return _rollback(args)
+    try:
+        request = submit(
+            run_dir, args.run, action=args.action, by=args.by, source="cli", reason=args.reason,
+            expected_seq=args.expected_seq, expires_s=args.expires,
+        )  # fmt: skip
+    except ControlConflict as error:
+        return _say(args, REFUSED, "conflict", str(error), _request_or_none(run_dir))
+    except ControlError as error:
+        return _say(args, REFUSED, "refused", str(error), _request_or_none(run_dir))
+    return _wait(args, run_dir, request)
+
+
+def outcome(request: ControlRequest, status: ControlStatus | None, ack_before: int) -> str:
+    """applied, refused, superseded, acknowledged, not_acknowledged, not_wired or ended. Pure.
+
+    ack_before: ``ack_seq`` when the waiting began, by which a live trainer is told from the words of a dead one.
+    """
+    if status is None:
+        return "not_wired"
+    if status.refused_seq == request.seq and request.seq > 0:
+        return "refused"
+    if status.applied_seq == request.seq and status.state in ("running", "paused", "stopped"):
+        return "applied"
+    if max(status.applied_seq, status.ack_seq) > request.seq:
+        return "superseded"
+    if status.ack_seq == request.seq and request.seq > ack_before:
+        return "acknowledged"
+    return "ended" if status.ended else "not_acknowledged"
+
+
+_SENTENCES = {
+    "applied": "Done.",
+    "refused": "The trainer refused it.",
+    "superseded": "Somebody asked for something newer meanwhile.",
+    "acknowledged": "The trainer has seen it and acts when the step now running ends; look again with: control show",
+    "not_acknowledged": "The trainer has not acknowledged it.",
+    "not_wired": "The request is written, but no trainer has ever reported here: it is not wired.",
+    "ended": "The trainer has ended; it will see the request when it starts again.",
+}
+
+
+def _wait(args: argparse.Namespace, run_dir: Path, request: ControlRequest) -> int:
+    clock = SystemClock()
+    ack_before = _ack_seq(run_dir, request)
+    deadline_s = clock.monotonic_s() + args.wait
+    while True:
+        result = outcome(request, _status_or_none(run_dir), ack_before)
+        is_final = result in ("applied", "refused", "superseded")
+        if is_final or clock.monotonic_s() >= deadline_s:
+            break
+        clock.sleep(min(LOOK_EVERY_S, max(0.0, deadline_s - clock.monotonic_s())))
+    state = look(run_dir, clock.time_ns())
+    sentence = f"{_SENTENCES[result]} {state.sentence}"
+    if result in ("not_acknowledged", "not_wired"):
+        by_hand = fallback_commands(_status_or_none(run_dir))
+        sentence += "" if by_hand in sentence else f" To stop it by hand: {by_hand}."
+    return _say(args, OK if result == "applied" else REFUSED, result, sentence, request, state)
+
+
+def _rollback(args: argparse.Namespace) -> int:
+    """Without a supervisor nothing restarts the trainer, so the commands are for a person; nothing is changed."""
+    if not args.to:
+        raise InputError("--to CHECKPOINT is missing: name the checkpoint to go back to (see: checkpoint list).")
+    checkpoint = Path(args.to)
+    if not checkpoint.exists():
+        raise InputError(f"There is no checkpoint {checkpoint}; look with: python -m trainvitals checkpoint list DIRECTORY")
+    me = "python -m trainvitals"
+    signed = f"--by {shlex.quote(args.by)} --reason {shlex.quote(args.reason)}"
+    run_dir, path = shlex.quote(str(args.run_dir)), shlex.quote(str(checkpoint.absolute()))
+    parent, name = shlex.quote(str(checkpoint.absolute().parent)), shlex.quote(checkpoint.name)
+    commands = [
+        f"{me} checkpoint verify {path} --level content",
+        f"{me} control stop {run_dir} {signed} --wait 600",
+        f"{me} control resume {run_dir} {signed} --wait 0",
+        f"# start the trainer again from {path}, in its own way:",
+        f"#   Megatron-LM:     --load {parent} --ckpt-step NUMBER_OF_{name}",
+        f"#   Hugging Face:    trainer.train(resume_from_checkpoint={path})",
+        f"#   torchtitan:      --checkpoint.load_step NUMBER_OF_{name}",
+    ]
+    sentence = "No supervisor runs this trainer, so nothing was changed. To go back by hand:\n" + "\n".join(commands)
+    state = look(args.run_dir, SystemClock().time_ns())
+    _print({"action": "rollback", "outcome": "by_hand", "commands": commands, "state": state.state}, sentence)
+    return REFUSED
+
+
+def _say(
+    args: argparse.Namespace,
+    code: int,
+    result: str,
+    sentence: str,
+    request: ControlRequest | None,
+    state: ControlState | None = None,
+) -> int:
+    document: dict[str, object] = {"action": args.action, "outcome": result}
+    if request is not None:
+        document |= {"seq": request.seq, "desired": request.desired, "by": request.by, "reason": request.reason}
+    if state is not None:
+        document |= {"state": state.state, "ack_seq": state.ack_seq, "step": state.at_step}
+    _print(document | {"sentence": sentence}, sentence)
+    return code
+
+
+def _print(document: dict[str, object], sentence: str) -> None:
+    print(json.dumps(document))  # noqa: T201 - stdout is data
+    print("".join(c if c.isprintable() or c == "\n" else "?" for c in sentence), file=sys.stderr)  # noqa: T201
+
+
+def _request_or_none(run_dir: Path) -> ControlRequest | None:
+    try:
+        return read_request(run_dir)
+    except (InputError, ControlError, OSError):
+        return None
+
+
+def _status_or_none(run_dir: Path) -> ControlStatus | None:
+    try:
+        return read_status(run_dir)
+    except (InputError, ControlError, OSError):
+        return None
+
+
+def _ack_seq(run_dir: Path, request: ControlRequest) -> int:
+    """What was acknowledged before this request; its own quick acknowledgement does not count."""
+    status = _status_or_none(run_dir)
+    return 0 if status is None else min(status.ack_seq, request.seq - 1)
+
+
+def _seconds(text: str) -> float:
+    value = float(text)
+    if not 0 <= value < 1e9:
+        raise argparse.ArgumentTypeError(f"{text} is no number of seconds")
+    return value

@@ -1,0 +1,280 @@
+"""The recorder: one line per training step and event, from inside the trainer, that nothing can turn into an exception.
+
+    with Recorder("/shared/runs/llama-70b", run="llama-70b") as recorder:
+        for step in range(start, steps):
+            ...
+            recorder.log(step, loss=loss, grad_norm=grad_norm, lr=lr)
+
+Hand over numbers that the trainer has on the host already. ``.item()`` on a device tensor waits for the device; a callable
+without arguments is evaluated by the writer's thread in ``queued`` mode instead.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import sys
+import weakref
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from types import TracebackType
+
+from trainvitals import __version__
+from trainvitals.clock import Clock, SystemClock
+from trainvitals.hook import encode
+from trainvitals.hook.appender import Appender
+from trainvitals.hook.filesystem import can_hang
+from trainvitals.hook.queue import QueuedWriter
+
+SCHEMA = 1
+LOCAL_DIR_VARIABLE = "TRAINVITALS_LOCAL_DIR"
+WARN_EVERY_S = 60.0
+_live: weakref.WeakSet[Recorder] = weakref.WeakSet()
+
+
+class Recorder:
+    """Appends to ``metrics.rank00000.jsonl`` in ``run_dir`` (or in ``$TRAINVITALS_LOCAL_DIR``).
+
+    writer: ``direct`` = one write per record, nothing is lost on kill -9, blocks while the disk blocks; ``queued`` = a
+    bounded queue and a thread; ``auto`` = direct on local file systems, queued on network and FUSE ones.
+    Nothing raises. ``lost``: records that did not reach the file; ``errors``: failures met; ``skipped``: values that were
+    None or boolean. Safe from several threads. A forked child writes ``metrics.rank00000.pid1234.jsonl``.
+    """
+
+    def __init__(
+        self,
+        run_dir: str | os.PathLike[str],
+        run: str = "",
+        rank: int = 0,
+        world_size: int = 1,
+        writer: str = "auto",
+        clock: Clock | None = None,
+    ) -> None:
+        self.skipped = 0
+        self.last_step: int | None = None
+        self._clock: Clock = clock or SystemClock()
+        self._time_ns = self._clock.time_ns
+        self._run = run
+        self._rank = encode.step_number(rank) or 0
+        self._world_size = encode.step_number(world_size) or 1
+        self._directory = ""
+        self._closed = False
+        self._finished = False
+        self._warned_s = -WARN_EVERY_S
+        self._pid = os.getpid()
+        self._started_ns = 0
+        self._queue: QueuedWriter | None = None
+        self._appender = Appender("", self._header)
+        try:
+            self._started_ns = self._time_ns()
+            place = os.environ.get(LOCAL_DIR_VARIABLE) or os.fspath(run_dir)
+            self._directory = str(Path(os.fsdecode(place)).absolute())
+            self._appender.path = self._path()
+            self.mode = writer if writer in ("direct", "queued") else "queued" if can_hang(self._directory) else "direct"
+            if writer not in ("auto", "direct", "queued"):
+                self._failed(f"writer must be auto, direct or queued, not {encode.text(writer)}; using {self.mode}")
+            if self.mode == "queued":
+                self._queue = QueuedWriter(self._appender, self._time_ns)
+                self._queue.start()
+            elif not self._appender.open(self._started_ns):
+                self._warn()
+        except Exception as error:  # noqa: BLE001 - a wrong argument must not end a training run; counted and warned of
+            self.mode = "direct"
+            self._failed(f"{type(error).__name__}: {error}")
+        _live.add(self)
+
+    @property
+    def path(self) -> str:
+        """The file this process writes."""
+        return self._appender.path
+
+    @property
+    def lost(self) -> int:
+        """Records that did not reach the file."""
+        return self._appender.lost
+
+    @property
+    def errors(self) -> int:
+        """Failures met: values that are no numbers, and what the disk said."""
+        return self._appender.errors
+
+    def log(self, step: object = None, /, *mappings: object, **metrics: object) -> None:
+        """One training step: ``log(12, loss=2.1, lr=3e-4)`` or ``log(12, {"loss": 2.1})``.
+
+        Values: numbers, or callables without arguments. NaN and infinities are welcome; None and booleans are skipped.
+        """
+        try:
+            if mappings or step is None:
+                step, metrics = _gathered(step, mappings, metrics)
+            number = step if type(step) is int and -encode.MAX_STEP <= step <= encode.MAX_STEP else encode.step_number(step)
+            if number is None or self._closed:
+                self._failed("a step that is no number" if number is None else "log() after close()", lost=1)
+                return
+            self.last_step = number
+            now_ns = self._time_ns()
+            queue = self._queue
+            if queue is not None:
+                for value in metrics.values():
+                    if type(value) is not float and type(value) is not int:
+                        metrics = encode.resolve(metrics)
+                        break
+                queue.put(partial(self._step_line, number, now_ns, metrics))
+            elif not self._appender.write(self._step_line(number, now_ns, metrics), now_ns):
+                self._warn()
+        except Exception as error:  # noqa: BLE001 - nothing may raise into the trainer; counted and warned of
+            self._failed(f"{type(error).__name__}: {error}", lost=1)
+
+    def event(self, kind: str, /, step: object = None, text: str = "", **data: object) -> None:
+        """Something that happened; kinds: ``trainvitals.records.EVENT_KINDS``. ``data``: what JSON can hold."""
+        self._event(kind, step, text, data)
+
+    def data(
+        self,
+        step: object,
+        /,
+        source: object = None,
+        shards: object = None,
+        sample_first: object = None,
+        sample_last: object = None,
+        **more: object,
+    ) -> None:
+        """Data position: which source, shards and samples this step read; what on-call checks first."""
+        named = {"source": source, "shards": shards, "sample_first": sample_first, "sample_last": sample_last}
+        self._event("data", step, "", {name: value for name, value in named.items() if value is not None} | more)
+
+    def resumed(self, step: object, /, **data: object) -> None:
+        """Training continues from the checkpoint of this step; call it once, before the first step."""
+        self._event("resume", step, "", data)
+
+    def phase(self, name: str, state: str = "begin") -> None:
+        """``start``, ``train``, ``eval``, ``checkpoint``, ``paused`` or ``finished``; state: ``begin`` or ``end``."""
+        self._event("phase", self.last_step, "", {"phase": name, "state": state})
+
+    def finish(self, reason: str = "finished") -> None:
+        """This start of the trainer ends, and why. Written once."""
+        if not self._finished:
+            self._finished = True
+            totals = {"reason": reason, "last_step": self.last_step, "skipped": self.skipped}
+            self._event("attempt_end", self.last_step, "", totals)
+
+    def flush(self, timeout_s: float = 5.0) -> None:
+        """In ``queued`` mode wait, at most so long, until what was logged before is written."""
+        if self._queue is not None:
+            self._queue.flush(timeout_s)
+
+    def close(self) -> None:
+        """Write what waits and give the file back; later calls are counted as lost."""
+        if self._closed:
+            return
+        self._closed = True
+        try:
+            if self._queue is not None:
+                self._queue.close()
+            else:
+                self._appender.close()
+        except Exception as error:  # noqa: BLE001 - nothing may raise into the trainer; counted and warned of
+            self._failed(f"{type(error).__name__}: {error}")
+
+    def __enter__(self) -> Recorder:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
+        self.finish("finished" if kind is None else f"exception: {kind.__name__}")
+        self.close()
+
+    def _event(self, kind: object, step: object, text: object, data: Mapping[str, object]) -> None:
+        try:
+            if self._closed:
+                self._failed("event() after close()", lost=1)
+                return
+            now_ns = self._time_ns()
+            number = None if step is None else encode.step_number(step)
+            if step is not None and number is None:
+                self._failed("an event's step that is no number")
+            line = (
+                f'{{"type":"event","kind":{encode.text(kind)},"time_ns":{now_ns},'
+                f'"step":{"null" if number is None else number},"text":{encode.text(text)},"data":{encode.data(data)}}}\n'
+            )
+            if self._queue is not None:
+                self._queue.put(lambda: line)
+            elif not self._appender.write(line, now_ns):
+                self._warn()
+        except Exception as error:  # noqa: BLE001 - nothing may raise into the trainer; counted and warned of
+            self._failed(f"{type(error).__name__}: {error}", lost=1)
+
+    def _step_line(self, step: int, now_ns: int, metrics: Mapping[str, object]) -> str:
+        values, (skipped, errors) = encode.values(metrics)
+        if skipped or errors:
+            self.skipped += skipped
+            if errors:
+                self._failed("a value that is no number", errors=errors)
+        return f'{{"type":"step","step":{step},"time_ns":{now_ns},{values}}}\n'
+
+    def _header(self) -> str:
+        return (
+            f'{{"type":"header","schema":{SCHEMA},"run":{encode.text(self._run)},"pid":{self._pid},'
+            f'"host":{encode.text(os.uname().nodename)},"started_ns":{self._started_ns},"rank":{self._rank},'
+            f'"world_size":{self._world_size},"hook_version":{encode.text(__version__)}}}\n'
+        )
+
+    def _path(self, child: bool = False) -> str:
+        name = f"metrics.rank{self._rank:05d}{f'.pid{self._pid}' if child else ''}.jsonl"
+        return str(Path(self._directory) / name)
+
+    def _failed(self, reason: str, lost: int = 0, errors: int = 1) -> None:
+        self._appender.count(lost=lost, errors=errors, reason=reason)
+        self._warn()
+
+    def _warn(self) -> None:
+        """At most one line a minute on stderr; a closed stderr is no reason to fail."""
+        try:
+            now_s = self._clock.monotonic_s()
+            if now_s - self._warned_s < WARN_EVERY_S:
+                return
+            self._warned_s = now_s
+            print(  # noqa: T201 - the trainer's own log is where people look first
+                f"trainvitals hook: {self.lost} records lost, {self.errors} errors so far in {self.path or 'no file'}; last: "
+                f"{self._appender.last_error[:300]}. Training goes on.",
+                file=sys.stderr,
+            )
+        except Exception:  # noqa: BLE001 - stderr is gone; the counters in the file still tell
+            self._appender.count(errors=1)
+
+    def _after_fork(self) -> None:
+        self._pid = os.getpid()
+        self._started_ns = self._time_ns()
+        self._finished = False
+        self._appender.after_fork(self._path(child=True))
+        if self._queue is not None:
+            self._queue.after_fork()
+
+
+def _gathered(step: object, mappings: tuple[object, ...], metrics: dict[str, object]) -> tuple[object, dict[str, object]]:
+    """Other spellings: ``log(step=12, loss=…)`` and ``log(12, {"loss": …})``; raises ``TypeError`` for what is neither."""
+    gathered: dict[str, object] = {}
+    for mapping in mappings:
+        if not isinstance(mapping, Mapping):
+            raise TypeError(f"log() takes numbers by name or mappings, not {type(mapping).__name__}")
+        gathered.update(mapping)
+    gathered.update(metrics)
+    if step is None:
+        step = gathered.pop("step", None)
+    return step, gathered
+
+
+def _close_all() -> None:
+    for recorder in list(_live):
+        recorder.close()
+
+
+def _after_fork_all() -> None:
+    for recorder in list(_live):
+        with contextlib.suppress(Exception):  # a child without records is better than a child that dies
+            recorder._after_fork()
+
+
+atexit.register(_close_all)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork_all)
