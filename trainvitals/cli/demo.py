@@ -1,0 +1,96 @@
+"""``demo``: a small real training run with faults on a schedule, and every part of the product around it, on this machine."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import webbrowser
+from dataclasses import replace
+from pathlib import Path
+
+from trainvitals import settings as settings_module
+from trainvitals.cli.up import child_environment, dashboard_child, gpu_child, watch_children
+from trainvitals.clock import SystemClock
+from trainvitals.demo import config as demo_config
+from trainvitals.settings import Settings
+from trainvitals.watch.processes import Child, run_children
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--port", type=_port, default=8501, help="port of the dashboard; the next free one when it is taken")
+    parser.add_argument(
+        "--home", type=Path, default=Path("demo-home"), help="the demo's directory; an earlier demo's is moved aside"
+    )
+    parser.add_argument("--browser", action=argparse.BooleanOptionalAction, default=True, help="open the dashboard in a browser")
+    parser.add_argument("--faults", action=argparse.BooleanOptionalAction, default=True, help="break the run on schedule")
+
+
+def run(options: argparse.Namespace) -> int:
+    home = demo_config.prepare_home(options.home, SystemClock().time_ns())
+    port = demo_config.free_port(options.port)
+    config = str(demo_config.write_settings(home, port))
+    settings = settings_module.load(config, environ={})
+    children = plan(home, settings, config, with_faults=options.faults)
+    address = f"http://127.0.0.1:{port}"
+
+    def ready() -> None:
+        _say(f"Trainvitals demo: {address}   (files in {home.path}; Ctrl-C ends it)")
+        if options.browser:
+            _open_browser(address)
+
+    return run_children(children, on_ready=ready)
+
+
+def plan(home: demo_config.Home, settings: Settings, config: str, *, with_faults: bool) -> list[Child]:
+    """The processes in the order they start: the trainer and the dashboard first, so that a curve shows at once.
+
+    Raises ``SettingsError`` when this is not a checkout.
+    """
+    environment = _environment(config)
+    trainer = [
+        sys.executable, "-m", "trainvitals.demo.restart", "--run-dir", str(home.run_dir), "--checkpoints", str(home.checkpoints),
+        "--logs", str(home.logs), "--run", demo_config.RUN, "--schedule", "default" if with_faults else "none",
+        "--", "--steps", str(demo_config.TOTAL_STEPS), "--checkpoint-every", str(demo_config.CHECKPOINT_EVERY_STEPS),
+    ]  # fmt: skip
+    nodes = [sys.executable, "-m", "trainvitals.demo.simulated_nodes", "--config", config, "--run", demo_config.RUN]
+    others = [*watch_children(settings, config), dashboard_child(settings, config), gpu_child(config)]
+    return [
+        Child("trainer", trainer, environment, restart=False),
+        *(replace(child, env=environment, log_path=str(home.logs / f"{child.name.replace(' ', '-')}.log")) for child in others),
+        Child("simulated nodes", nodes, environment, log_path=str(home.logs / "simulated-nodes.log")),
+    ]
+
+
+def _environment(config: str) -> dict[str, str]:
+    """Settings in this shell's environment belong to its user's own runs: the demo leaves them out."""
+    inherited = {
+        name: value
+        for name, value in child_environment(config).items()
+        if not name.startswith(settings_module.ENVIRONMENT_PREFIX)
+    }
+    return {**inherited, settings_module.CONFIG_VARIABLE: config}
+
+
+def _open_browser(address: str) -> None:
+    """Open a browser where there is one; the address is printed either way."""
+    if sys.platform.startswith("linux") and not (os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")):
+        # Without a display webbrowser would pick a text browser and take over the terminal.
+        _say("No display here: open the address in a browser yourself.")
+        return
+    try:
+        webbrowser.get().open(address)
+    except webbrowser.Error:
+        _say("No browser found here: open the address yourself.")
+
+
+def _port(text: str) -> int:
+    port = int(text)
+    if not 1 <= port <= 65_535:
+        raise argparse.ArgumentTypeError("a port is a number from 1 to 65535")
+    return port
+
+
+def _say(line: str) -> None:
+    sys.stderr.write(line + "\n")
+    sys.stderr.flush()

@@ -1,0 +1,118 @@
+"""The demo's small restart loop: start the trainer; when it dies, start it again from the newest checkpoint that verifies.
+
+A loop of the demo's own, apart from the supervisor of real runs: it knows one trainer and one directory of checkpoints.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from types import FrameType
+
+from trainvitals import checkpoints
+from trainvitals.records import CheckpointState, VerificationLevel
+
+MAX_RESTARTS = 5
+#: Between a death and the next start: short, but long enough that a trainer that cannot start does not spin.
+RESTART_WAIT_S = 1.0
+
+
+def newest_verified(directory: Path) -> Path | None:
+    """The checkpoint with the highest step whose structure verifies and that holds an optimizer; None when there is none."""
+    found: list[tuple[int, str]] = []
+    for path in checkpoints.find(str(directory)):
+        report = checkpoints.inspect(path, level=VerificationLevel.STRUCTURE)
+        if report.state is CheckpointState.VERIFIED and report.has_optimizer and report.step is not None:
+            found.append((report.step, report.path))
+    return Path(max(found)[1]) if found else None
+
+
+class RestartLoop:
+    """Runs the trainer's command until it ends well, is stopped, or died more than ``MAX_RESTARTS`` times."""
+
+    def __init__(self, command: Sequence[str], directory: Path, logs: Path, wait_s: float = RESTART_WAIT_S) -> None:
+        self._command = list(command)
+        self._directory = directory
+        self._logs = logs
+        self._wait_s = wait_s
+        self._stopping = threading.Event()
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def stop(self) -> None:
+        """End the trainer and do not start it again. Safe inside a signal handler."""
+        self._stopping.set()
+        process = self._process
+        if process is not None and process.poll() is None:
+            process.terminate()
+
+    def run(self, resume_from: Path | None = None) -> int:
+        """The exit code of the last attempt; 0 when it was stopped."""
+        self._logs.mkdir(parents=True, exist_ok=True)
+        attempt = self._last_log_number() + 1
+        code = 0
+        for restart in range(MAX_RESTARTS + 1):
+            if restart:
+                resume_from = newest_verified(self._directory)
+                where = f"from {resume_from}" if resume_from else "from the beginning: no checkpoint verifies"
+                sys.stderr.write(f"restart loop: the trainer ended with exit code {code}; starting it again {where}.\n")
+                self._stopping.wait(self._wait_s)
+            if self._stopping.is_set():
+                return 0
+            code = self._attempt(attempt + restart, resume_from)
+            if code == 0 or self._stopping.is_set():
+                return 0
+        sys.stderr.write(f"restart loop: the trainer died {MAX_RESTARTS + 1} times; not starting it again. See {self._logs}.\n")
+        return code
+
+    def _attempt(self, number: int, resume_from: Path | None) -> int:
+        command = [*self._command, *(["--resume-from", str(resume_from)] if resume_from else [])]
+        with (self._logs / f"attempt-{number}.log").open("ab") as log:
+            self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT)
+            if self._stopping.is_set():  # the signal came between the check and the start
+                self._process.terminate()
+            return self._process.wait()
+
+    def _last_log_number(self) -> int:
+        numbers = [path.stem.removeprefix("attempt-") for path in self._logs.glob("attempt-*.log")]
+        return max((int(number) for number in numbers if number.isdigit()), default=0)
+
+
+def trainer_command(run_dir: Path, checkpoint_directory: Path, run: str, schedule: str, more: Sequence[str] = ()) -> list[str]:
+    """argv of the trainer, without ``--resume-from``."""
+    return [
+        sys.executable, "-m", "trainvitals.demo.trainer", "--run-dir", str(run_dir), "--checkpoints", str(checkpoint_directory),
+        "--run", run, "--schedule", schedule, *more,
+    ]  # fmt: skip
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """``python -m trainvitals.demo.restart``; what follows ``--`` goes to the trainer as it is."""
+    parser = argparse.ArgumentParser(prog="python -m trainvitals.demo.restart", description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--run-dir", type=Path, required=True)
+    parser.add_argument("--checkpoints", type=Path, required=True)
+    parser.add_argument("--logs", type=Path, required=True, help="directory for attempt-N.log")
+    parser.add_argument("--run", default="demo")
+    parser.add_argument("--schedule", default="default", help="faults: default, none, or a JSON file")
+    parser.add_argument("--resume-from", type=Path, help="checkpoint that the first start continues from")
+    parser.add_argument("trainer_arguments", nargs="*", metavar="-- TRAINER ARGUMENTS")
+    args = parser.parse_args(argv)
+    command = trainer_command(args.run_dir, args.checkpoints, args.run, args.schedule, args.trainer_arguments)
+    loop = RestartLoop(command, args.checkpoints, args.logs)
+
+    def stop(_number: int, _frame: FrameType | None) -> None:
+        loop.stop()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, stop)
+    return loop.run(args.resume_from)
+
+
+if __name__ == "__main__":
+    os.environ.setdefault("PYTHONUNBUFFERED", "1")
+    sys.exit(main())
