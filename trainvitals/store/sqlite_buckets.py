@@ -1,0 +1,260 @@
+"""Min, max, mean and last per bucket, exact over every stored row.
+
+SQLite groups through a sorter unless it knows that rows come in group order, and a sorter over a long run costs more than
+reading it. So each bucket of a training curve is one range of the primary key. Buckets of steps are ranges of time too as
+long as a series' steps rise with time; every range reports its lowest and highest step, and if one lies outside its bucket
+the whole series is grouped the slow way. Measured numbers: docs/store.md.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from trainvitals.errors import StoreError
+from trainvitals.schema import SCHEMA
+from trainvitals.store.frames import column, series_of, tag_columns
+from trainvitals.store.sqlite_query import Where, field_types, series_filter
+from trainvitals.store.sqlite_schema import Catalog, matching, quoted
+
+#: series, bucket, first time, lowest step, rows, non-finite values, then per field min, max, mean, last.
+_Row = tuple[Any, ...]
+
+
+def bucket_width(span: int, count: int) -> int:
+    """Width for at most ``count`` buckets over ``span``, two digits long so that a growing run seldom changes its grid."""
+    width = max(1, -(-span // max(1, count)))
+    unit = int(10 ** max(0, len(str(width)) - 2))
+    return -(-width // unit) * unit
+
+
+@dataclass(frozen=True)
+class _Query:
+    connection: sqlite3.Connection
+    table: str
+    fields: tuple[str, ...]
+    columns: tuple[str, ...]  # SQL of each field
+    step: str  # SQL of the step, or NULL
+    nonfinite: str
+    start_ns: int
+    end_ns: int
+
+    @property
+    def aggregates(self) -> str:
+        per_field = [f"min({c}), max({c}), avg({c})" for c in self.columns]
+        return ", ".join([f"min({self.step})", "count(*)", f"total({self.nonfinite})", *per_field])
+
+
+def buckets(
+    connection: sqlite3.Connection,
+    catalog: Catalog,
+    measurement: str,
+    fields: Sequence[str],
+    where: Where,
+    start_ns: int,
+    end_ns: int,
+    count: int,
+    by: str = "time_ns",
+) -> pd.DataFrame:
+    """See ``Store.buckets``. Rows ascend by time. Raises ``StoreError`` for fields of text and for an unknown ``by``."""
+    for name, kind in field_types(measurement, fields).items():
+        if kind == "str":
+            raise StoreError(f"Field {name!r} of {measurement} is text and has no minimum or mean; read it with raw.")
+    declared = SCHEMA[measurement]
+    if by not in ("time_ns", "step") or (by == "step" and not declared.series_first):
+        raise StoreError(f"Buckets of {measurement} cannot be made by {by!r}; use time_ns" + " or step." * declared.series_first)
+    there = catalog.columns(connection, measurement)
+
+    def sql(name: str) -> str:
+        return quoted(name) if name in there else "NULL"
+
+    query = _Query(
+        connection, quoted(measurement), tuple(dict.fromkeys(fields)), tuple(map(sql, dict.fromkeys(fields))), sql("step"),
+        sql("nonfinite"), start_ns, end_ns,
+    )  # fmt: skip
+    names = matching(catalog, connection, measurement, where)
+    if not declared.series_first:
+        is_all = len(names) == len(catalog.series(connection, measurement))
+        rows = list(_grouped_by_time(query, series_filter(names, is_all), count)) if names and start_ns < end_ns else []
+    elif by == "time_ns":
+        rows = list(_series_by_time(query, names, count))
+    else:
+        rows = _series_by_step(query, names, count)
+    return _frame(measurement, query.fields, names, rows)
+
+
+def _extent(query: _Query, number: int) -> tuple[int, int] | None:
+    """First and last time of a series in the window."""
+    ends = [
+        query.connection.execute(
+            f"SELECT _ts FROM {query.table} WHERE _series = ? AND _ts >= ? AND _ts < ? ORDER BY _ts {order} LIMIT 1",  # noqa: S608
+            (number, query.start_ns, query.end_ns),
+        ).fetchone()
+        for order in ("ASC", "DESC")
+    ]
+    return None if ends[0] is None else (ends[0][0], ends[1][0])
+
+
+def _extents(query: _Query, names: Mapping[int, Any]) -> dict[int, tuple[int, int]]:
+    found = {number: _extent(query, number) for number in names}
+    return {number: extent for number, extent in found.items() if extent is not None}
+
+
+class _Ranges:
+    """Aggregates one range of the primary key of a series at a time."""
+
+    def __init__(self, query: _Query, number: int) -> None:
+        self._query = query
+        self._number = number
+        span = f"FROM {query.table} WHERE _series = ? AND _ts >= ? AND _ts < ?"
+        self._sql = f"SELECT min(_ts), max({query.step}), {query.aggregates} {span}"
+        self._last = f"SELECT {', '.join(query.columns) or 'NULL'} {span} ORDER BY _ts DESC LIMIT 1"
+        self._last_of = [f"SELECT {c} {span} AND {c} IS NOT NULL ORDER BY _ts DESC LIMIT 1" for c in query.columns]
+
+    def read(self, bucket: int, low: int, high: int) -> tuple[int, _Row] | None:
+        """(highest step, row) of the range, None when it is empty."""
+        bounds = (self._number, low, high)
+        first, highest, lowest, rows, nonfinite, *values = self._query.connection.execute(self._sql, bounds).fetchone()
+        if first is None:
+            return None
+        last = list(self._query.connection.execute(self._last, bounds).fetchone())
+        row: list[Any] = [self._number, bucket, first, lowest, rows, nonfinite]
+        for at in range(len(self._query.fields)):
+            if last[at] is None and values[3 * at] is not None:  # the last row lacks it, an earlier one has it
+                last[at] = self._query.connection.execute(self._last_of[at], bounds).fetchone()[0]
+            row += [*values[3 * at : 3 * at + 3], last[at]]
+        return highest, tuple(row)
+
+
+def _series_by_time(query: _Query, names: Mapping[int, Any], count: int) -> Iterator[_Row]:
+    extents = _extents(query, names)
+    if not extents:
+        return
+    low, high = min(e[0] for e in extents.values()), max(e[1] for e in extents.values()) + 1
+    width = bucket_width(high - low, count)
+    for number, (first, last) in extents.items():
+        ranges = _Ranges(query, number)
+        for bucket in range(first // width * width, last + 1, width):
+            found = ranges.read(bucket, max(bucket, first), min(bucket + width, last + 1))
+            if found is not None:
+                yield found[1]
+
+
+def _series_by_step(query: _Query, names: Mapping[int, Any], count: int) -> list[_Row]:
+    extents = _extents(query, names)
+    if not extents:
+        return []
+    steps = {number: _end_steps(query, number, extent) for number, extent in extents.items()}
+    width = _step_width(steps, count)
+    found = {number: _rising_steps(query, number, extent, steps[number], width) for number, extent in extents.items()}
+    out_of_order = [number for number, rows in found.items() if rows is None]
+    if out_of_order:
+        # Their ends were no extremes either: with the true ones the width may be another, for all.
+        steps |= {number: _extreme_steps(query, number, extents[number]) for number in out_of_order}
+        true_width = _step_width(steps, count)
+        for number, extent in extents.items():
+            rows = found[number] if true_width == width else None
+            if rows is None and number not in out_of_order:
+                rows = _rising_steps(query, number, extent, steps[number], true_width)
+            found[number] = rows if rows is not None else _grouped_by_step(query, number, extent, steps[number], true_width)
+    return [row for rows in found.values() for row in rows or ()]
+
+
+def _step_width(steps: Mapping[int, tuple[int, int]], count: int) -> int:
+    return bucket_width(max(e[1] for e in steps.values()) - min(e[0] for e in steps.values()) + 1, count)
+
+
+def _extreme_steps(query: _Query, number: int, extent: tuple[int, int]) -> tuple[int, int]:
+    sql = f'SELECT min("step"), max("step") FROM {query.table} WHERE _series = ? AND _ts >= ? AND _ts <= ?'  # noqa: S608
+    lowest, highest = query.connection.execute(sql, (number, *extent)).fetchone()
+    return int(lowest), int(highest)
+
+
+def _end_steps(query: _Query, number: int, extent: tuple[int, int]) -> tuple[int, int]:
+    """Steps at the two ends of a series' time window: the extremes as long as steps rise with time, which is checked later."""
+    sql = f"SELECT {query.step} FROM {query.table} WHERE _series = ? AND _ts = ?"  # noqa: S608
+    first, last = (query.connection.execute(sql, (number, time_ns)).fetchone()[0] for time_ns in extent)
+    return min(first, last), max(first, last)
+
+
+def _rising_steps(query: _Query, number: int, extent: tuple[int, int], steps: tuple[int, int], width: int) -> list[_Row] | None:
+    """Rows of one series, or None when its steps do not rise with time so that ranges of time are no ranges of steps."""
+    ranges = _Ranges(query, number)
+    edge = f'SELECT _ts FROM {query.table} WHERE _series = ? AND "step" >= ? ORDER BY "step" LIMIT 1'  # noqa: S608
+    rows: list[_Row] = []
+    starts = range(steps[0] // width * width, steps[1] + 1, width)
+    low = extent[0]
+    for bucket in starts:
+        high = extent[1] + 1
+        if bucket + width <= steps[1]:
+            high = query.connection.execute(edge, (number, bucket + width)).fetchone()[0]
+        if not low <= high <= extent[1] + 1:
+            return None
+        found = ranges.read(bucket, low, high)
+        if found is not None:
+            highest, row = found
+            if row[3] < bucket or highest >= bucket + width:
+                return None
+            rows.append(row)
+        low = high
+    return rows
+
+
+def _grouped_by_step(query: _Query, number: int, extent: tuple[int, int], steps: tuple[int, int], width: int) -> list[_Row]:
+    base = steps[0] // width * width  # SQL's division rounds towards zero; from the base on nothing is negative
+    window = "_series = ? AND _ts >= ? AND _ts <= ?"
+    return list(_grouped(query, f'("step" - {base}) / {width}', window, (number, *extent), base, width))
+
+
+def _grouped_by_time(query: _Query, admitted: str, count: int) -> Iterator[_Row]:
+    window = f"_ts >= ? AND _ts < ?{admitted}"
+    bounds = (query.start_ns, query.end_ns)
+    sql = f"SELECT _ts FROM {query.table} WHERE {window} ORDER BY _ts"  # noqa: S608
+    first = query.connection.execute(f"{sql} ASC LIMIT 1", bounds).fetchone()
+    last = query.connection.execute(f"{sql} DESC LIMIT 1", bounds).fetchone()
+    if first is None:
+        return
+    width = bucket_width(last[0] + 1 - first[0], count)
+    base = first[0] // width * width
+    yield from _grouped(query, f"(_ts - {base}) / {width}", window, bounds, base, width)
+
+
+def _grouped(query: _Query, bucket: str, window: str, parameters: Sequence[int], base: int, width: int) -> Iterator[_Row]:
+    """One statement with a sorter; the last values are looked up at the newest time that has one."""
+    newest = "".join(f", max(CASE WHEN {c} IS NOT NULL THEN _ts END)" for c in query.columns)
+    sql = (
+        f"SELECT _series, {bucket}, min(_ts), {query.aggregates}{newest} FROM {query.table} "  # noqa: S608
+        f"WHERE {window} GROUP BY _series, {bucket}"
+    )
+    fields = len(query.fields)
+    lookups = [f"SELECT {c} FROM {query.table} WHERE _series = ? AND _ts = ?" for c in query.columns]  # noqa: S608
+    for number, index, first, lowest, rows, nonfinite, *values in query.connection.execute(sql, parameters).fetchall():
+        row: list[Any] = [number, base + index * width, first, lowest, rows, nonfinite]
+        for at in range(fields):
+            time_ns = values[3 * fields + at]
+            last = None if time_ns is None else query.connection.execute(lookups[at], (number, time_ns)).fetchone()[0]
+            row += [*values[3 * at : 3 * at + 3], last]
+        yield tuple(row)
+
+
+def _frame(measurement: str, fields: Sequence[str], names: Mapping[int, tuple[str, ...]], rows: list[_Row]) -> pd.DataFrame:
+    rows.sort(key=lambda row: (row[2], row[0]))
+    data: list[Sequence[Any]] = list(zip(*rows, strict=True)) if rows else [()] * (6 + 4 * len(fields))
+    columns: dict[str, Any] = {"bucket": np.array(data[1], dtype=np.int64)}
+    columns.update(tag_columns(measurement, np.array(data[0], dtype=np.int64), names))
+    columns["time_ns"] = np.array(data[2], dtype=np.int64)
+    columns["step"] = series_of(column(data[3], "int"), "int")
+    columns["n"] = np.array(data[4], dtype=np.int64)
+    if "nonfinite" in SCHEMA[measurement].fields:
+        columns["nonfinite"] = np.array(data[5], dtype=np.int64)
+    for at, name in enumerate(fields):
+        low, high, mean, last = (column(data[6 + 4 * at + part], "float")[0] for part in range(4))
+        # A sum rounds (and may overflow): the mean is kept between the extremes it lies between.
+        values = {"min": low, "max": high, "mean": np.clip(mean, low, high), "last": last}
+        columns.update({f"{name}_{part}": value for part, value in values.items()})
+    return pd.DataFrame(columns)
