@@ -1,0 +1,97 @@
+"""The usual level of a loss: median and spread of the last accepted points, and the history a resume goes back to."""
+
+from __future__ import annotations
+
+from collections import deque
+
+from trainvitals.detect.state import Stateful
+from trainvitals.detect.statistics import SortedWindow
+
+HISTORY_POINTS = 2048
+STEEP_RATIO = 0.7
+SPREAD_QUANTILES = (0.05, 0.95)
+NORMAL_SPAN = 3.29  # between those quantiles of a normal distribution, in sigma
+
+
+class Baseline(Stateful):
+    """Level and sigma from a long window; a short one takes over while the curve is steep, because the long one lags behind.
+
+    Only accepted points enter, so a fault cannot become its own yardstick.
+    """
+
+    STATE = ("_long", "_short", "history")
+
+    def __init__(self, window: int, short_window: int, min_points: int, spread_floor: float) -> None:
+        self._long = SortedWindow(window)
+        self._short = SortedWindow(short_window)
+        self._min_points = min(min_points, window)
+        self._floor = spread_floor
+        self.history: deque[list[float]] = deque(maxlen=HISTORY_POINTS)  # [step, value as logged, 1 if accepted]
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether there is a usual level at all."""
+        return len(self._long) >= self._min_points
+
+    def median(self) -> float | None:
+        """Median of the long window, None while it is empty."""
+        return self._long.median() if len(self._long) else None
+
+    def lowest(self) -> float:
+        """The 5 % quantile of the long window, which must not be empty."""
+        return self._long.quantile(SPREAD_QUANTILES[0])
+
+    def accept(self, value: float) -> None:
+        """Let a value into the usual level."""
+        self._long.push(value)
+        self._short.push(value)
+
+    def remember(self, step: int, value: float, *, is_accepted: bool) -> None:
+        """Keep a point as logged, for a later resume; ``is_accepted`` = it was usual."""
+        self.history.append([step, value, 1 if is_accepted else 0])
+
+    def level_and_sigma(self) -> tuple[float, float]:
+        """Level and robust sigma, the latter never 0."""
+        long, short = self._long, self._short
+        level, sigma = long.median(), long.sigma()
+        values = short.values
+        if len(values) == short.size:
+            short_sigma = short.sigma()
+            if short_sigma < STEEP_RATIO * sigma:
+                short_level = short.median()
+                if level - short_level > 0.5 * sigma:
+                    level, sigma = short_level, short_sigma
+        # Half the span of the middle 90 %: no effect on bell-shaped noise, but a loss that is mostly the same
+        # number (quantised, or 0.0 in reinforcement learning) has no interquartile range to speak of.
+        span = 0.5 * (long.quantile(SPREAD_QUANTILES[1]) - long.quantile(SPREAD_QUANTILES[0])) / NORMAL_SPAN
+        floor = self._floor * abs(level)
+        if sigma < span and long.sigma() < span:
+            sigma = span
+        if sigma < floor:
+            sigma = floor
+        return level, sigma if sigma > 0.0 else 1e-12
+
+    def values_up_to(self, step: int, count: int) -> list[float]:
+        """The last ``count`` accepted values at or before ``step``."""
+        return [value for at, value, is_accepted in self.history if at <= step and is_accepted][-count:]
+
+    def values_after(self, step: int) -> dict[int, float]:
+        """Step -> value of what a resume at ``step`` supersedes."""
+        return {int(at): value for at, value, _ in self.history if at > step}
+
+    def rewind(self, step: int) -> None:
+        """Forget everything after ``step``: the usual level is again what it was then."""
+        kept = [item for item in self.history if item[0] <= step]
+        self.history.clear()
+        self.history.extend(kept)
+        self._take([value for _, value, is_accepted in kept if is_accepted])
+
+    def rebase(self) -> None:
+        """Take the newest values as usual, whatever they are."""
+        for item in list(self.history)[-self._long.size :]:
+            item[2] = 1
+        self._take([item[1] for item in self.history])
+
+    def _take(self, values: list[float]) -> None:
+        self._long.reset(values[-self._long.size :])
+        self._short.reset(values[-self._short.size :])

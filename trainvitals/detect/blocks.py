@@ -1,0 +1,67 @@
+"""Medians of blocks of points: the loss seen at one slower time scale."""
+
+from __future__ import annotations
+
+from collections import deque
+
+from trainvitals.detect.state import Stateful
+from trainvitals.detect.statistics import MAD_TO_SIGMA, median, quartile_sigma
+
+KEPT_BLOCKS = 64
+MIN_BLOCKS = 12
+SQRT2 = 1.4142
+NOISE_FLOOR = 0.0005  # share of the level; quantised losses have blocks without any noise
+
+
+class BlockMedians(Stateful):
+    """``push`` says when a block is full; then ``sigma`` (of block medians) and ``point_sigma`` (of points) are new."""
+
+    STATE = ("_open_block", "_blocks", "_jumps", "sigma", "point_sigma", "reference")
+
+    def __init__(self, size: int) -> None:
+        self.size = max(4, size)
+        self._open_block: list[float] = []
+        self._blocks: deque[list[float]] = deque(maxlen=KEPT_BLOCKS)  # [last step, median]
+        self._jumps: deque[float] = deque(maxlen=32)
+        self.sigma = 0.0
+        self.point_sigma = 0.0
+        self.reference: float | None = None  # best mean of three blocks in a row, of the last ten
+
+    @property
+    def medians(self) -> list[float]:
+        """Block medians, oldest first."""
+        return [value for _, value in self._blocks]
+
+    def push(self, step: int, value: float) -> bool:
+        """Add a point; True when it filled a block and there are enough blocks to judge."""
+        block = self._open_block
+        block.append(value)
+        if len(block) < self.size:
+            return False
+        middle = median(block)
+        self.point_sigma = quartile_sigma(block)
+        self._open_block = []
+        if self._blocks:
+            self._jumps.append(abs(middle - self._blocks[-1][1]))
+        self._blocks.append([step, middle])
+        if self._jumps:
+            self.sigma = max(median(self._jumps) * MAD_TO_SIGMA / SQRT2, NOISE_FLOOR * abs(middle))
+        recent = self.medians[-10:]
+        if len(recent) >= 3:
+            self.reference = min(sum(recent[i : i + 3]) / 3 for i in range(len(recent) - 2))
+        return len(self._blocks) >= MIN_BLOCKS
+
+    def rewind(self, step: int) -> None:
+        """Forget blocks that hold steps after ``step``."""
+        self._open_block = []
+        while self._blocks and self._blocks[-1][0] > step:
+            self._blocks.pop()
+        recent = self.medians[-10:]
+        self.reference = min(sum(recent[i : i + 3]) / 3 for i in range(len(recent) - 2)) if len(recent) >= 3 else None
+
+    def reset(self) -> None:
+        """Start anew, after a change that makes old levels meaningless."""
+        self._open_block = []
+        self._blocks.clear()
+        self._jumps.clear()
+        self.reference = None

@@ -1,0 +1,90 @@
+"""The trainer is gone: it said so when it ended, its process disappeared, or the log holds a line nothing survives."""
+
+from __future__ import annotations
+
+from trainvitals.detect.base import FamilyDetector, Tuned
+from trainvitals.detect.findings import Context, format_step
+from trainvitals.records import Event, Severity, Step
+
+#: Reasons of ``attempt_end`` that mean "as wished". They are no findings.
+GOOD_REASONS = frozenset(
+    {"finished", "complete", "completed", "done", "success", "stop", "stopped", "requested", "stop_requested", "superseded", "exit"}
+)
+#: Reasons that an operator knows of or a scheduler undoes: looked at within hours, nobody is woken.
+SOFT_REASONS = frozenset({"time_limit", "timeout", "preempted", "requeued", "cancelled", "canceled", "rotated", "unknown", ""})
+#: Classes of ``fault`` events after which no trainer goes on.
+DEADLY_CLASSES = frozenset(
+    {
+        "out_of_memory", "cuda_out_of_memory", "cuda_error", "nccl_timeout", "nccl_error", "node_failure", "ecc_uncorrectable",
+        "segfault", "killed", "signal", "process_died", "child_failed", "exception", "traceback", "disk_full", "time_limit",
+    }
+)  # fmt: skip
+
+
+class LivenessDetector(FamilyDetector):
+    """``run_dead``. A deadly line alone is only suspicion: steps may go on (a retry, another job's output)."""
+
+    family = "liveness"
+    rules = ("run_dead",)
+    STATE = ("ledger", "_suspected", "_suspected_ns", "_suspected_step")
+
+    def __init__(self, context: Context, tuned: Tuned) -> None:
+        super().__init__(context, tuned)
+        self._grace_ns = round(self.numbers["run_dead"]["fault_grace_s"] * 1e9)
+        self._suspected: str | None = None  # what the log said
+        self._suspected_ns: int | None = None
+        self._suspected_step = 0
+
+    def on_step(self, step: Step) -> None:
+        self._suspected = None
+        self.ledger.close("run_dead", ending=f"; steps go on at {format_step(step.step)}")
+
+    def on_event(self, event: Event) -> None:
+        if event.kind == "attempt_end":
+            self._on_end(event)
+        elif event.kind == "fault" and event.data.get("class") in DEADLY_CLASSES:
+            if self._suspected is None:
+                self._suspected = event.text[:200].strip() or str(event.data["class"]).replace("_", " ")
+                self._suspected_ns = event.time_ns
+                self._suspected_step = self.context.step
+        elif event.kind == "attempt_start":
+            self._confirm(event.time_ns)
+            self.ledger.close("run_dead", ending="; the trainer was started again")
+
+    def on_tick(self, now_ns: int) -> None:
+        if self._suspected is None or self.context.is_paused:
+            return
+        if self._suspected_ns is None:
+            self._suspected_ns = now_ns
+        if now_ns - self._suspected_ns >= self._grace_ns:
+            self._confirm(self._suspected_ns)
+
+    def confirm_now(self) -> None:
+        """No more records will come: the suspicion is the last word."""
+        self._confirm(self._suspected_ns)
+
+    def _confirm(self, time_ns: int | None) -> None:
+        if self._suspected is None:
+            return
+        message = f"the run died after step {format_step(self._suspected_step)}: {self._suspected}"
+        self._suspected = None
+        self.ledger.open_finding("run_dead", Severity.CRITICAL, message, first_step=self._suspected_step, time_ns=time_ns)
+
+    def _on_end(self, event: Event) -> None:
+        reason = str(event.data.get("reason") or "").strip().lower().replace(" ", "_")
+        exit_code = event.data.get("exit_code")
+        if reason in GOOD_REASONS:
+            self._suspected = None
+            return
+        if self._suspected is not None:
+            self._confirm(event.time_ns)
+            return
+        if exit_code == 0 and reason in SOFT_REASONS - {"time_limit", "preempted", "cancelled", "canceled"}:
+            return
+        is_soft = reason in SOFT_REASONS and exit_code in (None, 0)
+        told = reason.replace("_", " ") or "no reason was given"
+        code = "" if exit_code is None else f" (exit code {exit_code})"
+        message = f"the trainer ended after step {format_step(self.context.step)}: {told}{code}"
+        self.ledger.open_finding(
+            "run_dead", Severity.WARNING if is_soft else Severity.CRITICAL, message, data={"reason": reason, "exit_code": exit_code}
+        )

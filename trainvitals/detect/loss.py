@@ -1,0 +1,253 @@
+"""Loss spikes, divergence and unrecovered steps: persistence over a frozen robust baseline, not magnitude.
+
+Healthy loss has one-point tails of 13-27 robust sigma, but they stand alone; what separates a fault is several high points
+within a few. While an incident is open the baseline is frozen, so the fault cannot become its own yardstick.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any
+
+from trainvitals.detect.base import FamilyDetector, Tuned
+from trainvitals.detect.baseline import Baseline
+from trainvitals.detect.findings import Context, format_change, format_count, format_step, format_value
+from trainvitals.detect.statistics import median
+from trainvitals.records import Event, Severity, Step
+
+RECENT_POINTS = 5
+INITIAL_POINTS = 5
+SPARSE_GAP_STEPS = 4
+WARM_SPARSE_POINTS = 80
+OUTLIER_WINDOW = 1000
+
+
+class LossDetector(FamilyDetector):
+    """``loss_spike``, ``loss_divergence``, ``loss_level_shift`` (of an unrecovered spike) and ``loss_outlier``.
+
+    Others read: ``level`` and ``sigma`` (None before there are any), ``z``, ``initial``, ``is_warm``, ``recent_median`` and
+    ``incident``: None, or first_step, point, level, sigma, peak (raw), peak_median (of medians of five), value.
+    """
+
+    family = "loss"
+    rules = ("loss_spike", "loss_divergence", "loss_level_shift", "loss_outlier")
+    STATE = (
+        "ledger", "baseline", "level", "sigma", "z", "initial", "is_warm", "recent_median", "incident", "points",
+        "_first_values", "_first_step", "_recent", "_recent_z", "_medians", "_outliers_at", "_collapsed_count",
+    )  # fmt: skip
+
+    def __init__(self, context: Context, tuned: Tuned) -> None:
+        super().__init__(context, tuned)
+        spike, divergence = self.numbers["loss_spike"], self.numbers["loss_divergence"]
+        shift, outlier = self.numbers["loss_level_shift"], self.numbers["loss_outlier"]
+        self.baseline = Baseline(
+            int(spike["window"]), int(spike["short_window"]), int(spike["min_points"]), spike["spread_floor"]
+        )
+        self._warmup_points = int(spike["warmup_points"])
+        self._warmup_steps = int(spike["warmup_steps"])
+        self._hot_z = spike["z"] / spike["sensitivity"]
+        self._min_excess = spike["min_excess"] / spike["sensitivity"]
+        self._hot_points = int(spike["hot_points"])
+        self._clear_z = min(spike["clear_z"], 0.9 * self._hot_z)
+        self._critical_lost = spike["critical_lost_progress"] / spike["sensitivity"]
+        self._sparse_z = spike["sparse_z"] / spike["sensitivity"]
+        self._sparse_excess = spike["sparse_excess"] / spike["sensitivity"]
+        self._page_after = int(divergence["page_after_points"])
+        self._diverged_excess = divergence["min_excess"] / divergence["sensitivity"]
+        self._healing_share = divergence["healing_share"]
+        self._rebase_diverged_after = int(divergence["rebase_after_points"])
+        self._rebase_shifted_after = int(shift["rebase_after_points"])
+        self._outlier_z = outlier["z"] / outlier["sensitivity"]
+        self._collapse_after = max(1, int(outlier["collapse_after"]))
+        self.level: float | None = None
+        self.sigma: float | None = None
+        self.z: float | None = None
+        self.initial: float | None = None
+        self.is_warm = False
+        self.recent_median: float | None = None
+        self.incident: dict[str, Any] | None = None
+        self.points = 0
+        self._first_values: list[float] = []
+        self._first_step: int | None = None
+        self._recent: deque[float] = deque(maxlen=RECENT_POINTS)
+        self._recent_z: deque[list[float]] = deque(maxlen=max(1, int(spike["of_points"])))  # [step, z]
+        self._medians: deque[float] = deque(maxlen=max(2, self._page_after // 2))
+        self._outliers_at: deque[int] = deque(maxlen=self._collapse_after)
+        self._collapsed_count = 0
+
+    def on_step(self, step: Step) -> None:
+        value = self.context.loss
+        self.z = None
+        if value is None:
+            return
+        self.points += 1
+        if self._first_step is None:
+            self._first_step = step.step
+        if self.initial is None:
+            self._first_values.append(value)
+            if len(self._first_values) == INITIAL_POINTS:
+                self.initial = median(self._first_values)
+        self._recent.append(value)
+        self.recent_median = median(self._recent)
+        baseline = self.baseline
+        if not baseline.is_ready:
+            baseline.accept(value)
+            baseline.remember(step.step, value, is_accepted=True)
+            self.level = baseline.median()
+            return
+        if self.incident is not None:
+            self.level, self.sigma = self.incident["level"], self.incident["sigma"]
+        else:
+            self.level, self.sigma = baseline.level_and_sigma()
+        assert self.level is not None
+        assert self.sigma is not None
+        z = self.z = (value - self.level) / self.sigma
+        self._recent_z.append([step.step, z])
+        self.is_warm = self.points >= self._warmup_points or (
+            self.points >= WARM_SPARSE_POINTS and step.step - self._first_step >= self._warmup_steps
+        )
+        if self.incident is None:
+            self._look_for_spike(step, value, z)
+        else:
+            self._follow(step, value)
+        is_hot = z >= self._hot_z and self.is_warm
+        baseline.remember(step.step, value, is_accepted=self.incident is None and not is_hot)
+
+    def on_resume(self, from_step: int) -> None:
+        self._recent.clear()
+        self._recent_z.clear()
+        incident = self.incident
+        if incident is not None:
+            if from_step >= incident["first_step"]:
+                return  # resumed with the damaged weights: the incident goes on
+            self._end_incident("; the run went back to step " + format_step(from_step))
+        self.baseline.rewind(from_step)
+
+    def on_event(self, event: Event) -> None:
+        if event.kind == "annotation" and self.incident is not None and self.context.is_silenced("loss_spike"):
+            self._end_incident("; expected, says a note")
+            self.baseline.rebase()
+
+    def excess(self, value: float) -> float:
+        """How far above the level, as a share of it."""
+        if self.level is None or self.sigma is None:
+            return 0.0
+        return (value - self.level) / max(abs(self.level), self.sigma)
+
+    def lost_progress(self, value: float) -> float:
+        """Share of (initial loss - level) given back; 0 when the run has made no progress yet."""
+        if self.level is None or self.initial is None or self.initial <= self.level:
+            return 0.0
+        return (value - self.level) / (self.initial - self.level)
+
+    def _look_for_spike(self, step: Step, value: float, z: float) -> None:
+        baseline, silenced = self.baseline, self.context.is_silenced("loss_spike")
+        is_hot = z >= self._hot_z
+        if is_hot and self.is_warm and not silenced:
+            is_alone_enough = (
+                self.context.gap_steps >= SPARSE_GAP_STEPS
+                and z >= self._sparse_z
+                and self.excess(value) >= self._sparse_excess
+            )
+            hot = [item for item in self._recent_z if item[1] >= self._hot_z]
+            typical = value if is_alone_enough else self.recent_median
+            assert typical is not None
+            if (is_alone_enough or len(hot) >= self._hot_points) and self.excess(typical) >= self._min_excess:
+                self._open_incident(step, value, int(hot[0][0]), typical)
+                return
+        if z >= self._outlier_z:
+            self._mark_outlier(step, value)
+        # A lone high point is cut rather than dropped so that the level keeps following a slow change.
+        cut = self.level + self._hot_z * self.sigma if self.level is not None and self.sigma is not None else value
+        baseline.accept(cut if is_hot and self.is_warm and not silenced else value)
+
+    def _open_incident(self, step: Step, value: float, first_step: int, typical: float) -> None:
+        self.incident = {
+            "first_step": first_step, "point": self.points, "level": self.level, "sigma": self.sigma,
+            "peak": value, "peak_median": typical, "value": typical,
+        }  # fmt: skip
+        self._medians.clear()
+        assert self.level is not None
+        self.ledger.open_finding(
+            "loss_spike",
+            Severity.WARNING,
+            f"loss {format_change(self.level, max(self._recent))} since step {format_step(first_step)}",
+            first_step=first_step,
+            value=max(self._recent),
+            expected=self.level,
+            data={"z": round(self.z or 0.0, 2), "excess": round(self.excess(typical), 4)},
+        )
+        self._judge_severity(typical)
+
+    def _follow(self, step: Step, value: float) -> None:
+        incident = self.incident
+        assert incident is not None
+        assert self.level is not None
+        assert self.recent_median is not None
+        typical = self.recent_median
+        incident["peak"] = max(incident["peak"], value)
+        incident["peak_median"] = max(incident["peak_median"], typical)
+        incident["value"] = typical
+        age = self.points - incident["point"]
+        if (typical - incident["level"]) / incident["sigma"] < self._clear_z and age >= 3:
+            self._end_incident(f"; back to {format_value(typical)} at step {format_step(step.step)}")
+            return
+        self._judge_severity(typical)
+        self._medians.append(typical)
+        if age >= self._page_after:
+            self._judge_recovery(incident, typical)
+        ledger = self.ledger
+        limit = self._rebase_shifted_after if "loss_divergence" not in ledger.open else self._rebase_diverged_after
+        if age >= limit:
+            self.baseline.rebase()
+            self._end_incident(f"; taken as the new usual level after {format_count(age, 'point')}")
+
+    def _judge_severity(self, typical: float) -> None:
+        lost = self.lost_progress(typical)
+        if lost >= self._critical_lost:
+            incident = self.incident
+            assert incident is not None
+            message = (
+                f"loss {format_change(incident['level'], typical)} since step {format_step(incident['first_step'])}: "
+                f"{100 * lost:.0f} % of all progress given back"
+            )
+            self.ledger.escalate("loss_spike", Severity.CRITICAL, message, value=typical, data={"lost_progress": round(lost, 4)})
+
+    def _judge_recovery(self, incident: dict[str, Any], typical: float) -> None:
+        level, ledger = incident["level"], self.ledger
+        excess = self.excess(typical)
+        change = f"loss {format_change(level, typical)} since step {format_step(incident['first_step'])}"
+        details: dict[str, Any] = {"first_step": incident["first_step"], "value": typical, "expected": level}
+        data = {"excess": round(excess, 4), "lost_progress": round(self.lost_progress(typical), 4)}
+        if excess < self._diverged_excess:
+            if "loss_divergence" not in ledger.open and "loss_level_shift" not in ledger.open:
+                message = f"{change} and flat: did the data mix change?"
+                ledger.open_finding("loss_level_shift", Severity.WARNING, message, data=data, **details)
+            return
+        is_healing = typical - level < self._healing_share * (self._medians[0] - level)
+        if not is_healing and "loss_divergence" not in ledger.open:
+            ledger.open_finding("loss_divergence", Severity.CRITICAL, f"{change}, not coming back", data=data, **details)
+
+    def _end_incident(self, ending: str) -> None:
+        incident = self.incident
+        peak = {} if incident is None else {"peak": incident["peak"]}
+        for rule in ("loss_spike", "loss_divergence", "loss_level_shift"):
+            self.ledger.close(rule, None, ending, **peak)
+        self.incident = None
+        self._recent_z.clear()
+
+    def _mark_outlier(self, step: Step, value: float) -> None:
+        """One mark each, until they come so often that one finding counts them all."""
+        ledger, seen = self.ledger, self._outliers_at
+        is_often = len(seen) == seen.maxlen and seen[0] > self.points - OUTLIER_WINDOW
+        seen.append(self.points)
+        assert self.level is not None
+        if is_often:
+            self._collapsed_count += 1
+            message = f"more than {self._collapse_after} single high losses in {OUTLIER_WINDOW:,} points since step {format_step(step.step)}"
+            ledger.open_finding("loss_outlier", Severity.INFO, message, value=value, expected=self.level)
+            return
+        ledger.close("loss_outlier", None, f"; {self._collapsed_count:,} counted here", count=self._collapsed_count)
+        self._collapsed_count = 0
+        message = f"loss {format_change(self.level, value)} at step {format_step(step.step)}, a single point"
+        ledger.mark("loss_outlier", Severity.INFO, message, value=value, expected=self.level, data={"z": round(self.z or 0.0, 2)})

@@ -1,0 +1,138 @@
+"""What only block medians can see: slow drift upwards, a plateau, a run that never learns."""
+
+from __future__ import annotations
+
+from trainvitals.detect.base import FamilyDetector, Tuned
+from trainvitals.detect.blocks import BlockMedians
+from trainvitals.detect.findings import Context, format_change, format_count, format_step, format_value
+from trainvitals.detect.loss import LossDetector
+from trainvitals.records import Event, Severity, Step
+
+LONG_SCALE = 8  # the second drift scale, in blocks of the first
+CLEAR_SIGMA = 1.5
+PLATEAU_TOLERANCE = 0.0005
+
+
+class LossTrendDetector(FamilyDetector):
+    """``loss_drift``, ``loss_plateau`` (never critical) and ``loss_not_learning``."""
+
+    family = "loss"
+    rules = ("loss_drift", "loss_plateau", "loss_not_learning")
+    STATE = ("ledger", "_scales", "_points", "_first_step", "_best", "_best_at", "_best_step", "_is_learning_judged")
+
+    def __init__(self, context: Context, tuned: Tuned, loss: LossDetector) -> None:
+        super().__init__(context, tuned)
+        drift = self.numbers["loss_drift"]
+        self._loss = loss
+        size = int(drift["block_points"])
+        self._scales = [BlockMedians(size), BlockMedians(size * LONG_SCALE)]
+        self._blocks_needed = max(2, int(drift["blocks"]))
+        self._drift_z = drift["z"] / drift["sensitivity"]
+        self._drift_excess = drift["min_excess"] / drift["sensitivity"]
+        self._drift_critical = drift["critical_excess"] / drift["sensitivity"]
+        self._plateau = self.numbers["loss_plateau"]
+        self._learning = self.numbers["loss_not_learning"]
+        self._points = 0
+        self._first_step: int | None = None
+        self._best: float | None = None
+        self._best_at = 0
+        self._best_step = 0
+        self._is_learning_judged = False
+
+    def on_step(self, step: Step) -> None:
+        value = self.context.loss
+        if value is None:
+            return
+        self._points += 1
+        if self._first_step is None:
+            self._first_step = step.step
+        if not self._is_learning_judged:
+            self._judge_learning(step, self._first_step)
+        short, long = self._scales
+        if short.push(step.step, value) and self._loss.is_warm:
+            self._judge_drift(step, short, 3 * self._drift_excess)
+            self._judge_plateau(step, short)
+        if long.push(step.step, value) and self._loss.is_warm:
+            self._judge_drift(step, long, self._drift_excess)
+
+    def on_resume(self, from_step: int) -> None:
+        for blocks in self._scales:
+            blocks.rewind(from_step)
+        drift = self.ledger.open.get("loss_drift")
+        if drift is not None and from_step < drift.first_step:
+            self.ledger.close("loss_drift", ending="; the run went back before it")
+
+    def on_event(self, event: Event) -> None:
+        if event.kind != "annotation":
+            return
+        if self.context.is_silenced("loss_drift") or self.context.is_silenced("loss_level_shift"):
+            for blocks in self._scales:
+                blocks.reset()
+            self._best = None
+            self.ledger.close("loss_drift", ending="; expected, says a note")
+            self.ledger.close("loss_plateau", ending="; a note says that the stage changed")
+
+    def _judge_drift(self, step: Step, blocks: BlockMedians, min_excess: float) -> None:
+        medians, count = blocks.medians, self._blocks_needed
+        best = min(sum(medians[i : i + 3]) / 3 for i in range(len(medians) - count - 2))
+        excess = min(medians[-count:]) - best
+        rise = excess / max(abs(best), blocks.sigma)
+        open_drift = self.ledger.open.get("loss_drift")
+        if open_drift is not None and open_drift.data.get("block_points") != blocks.size:
+            return
+        if excess < CLEAR_SIGMA * blocks.sigma:
+            self.ledger.close("loss_drift", ending=f"; back to {format_value(medians[-1])} at step {format_step(step.step)}")
+        if self._loss.incident is not None or excess <= self._drift_z * blocks.sigma or rise <= min_excess:
+            return
+        is_critical = rise > self._drift_critical and excess > 2 * self._drift_z * blocks.sigma
+        severity = Severity.CRITICAL if is_critical else Severity.WARNING
+        points = count * blocks.size
+        first_step = max(0, step.step - points * self.context.gap_steps)
+        message = f"loss drifts upwards, {format_change(best, medians[-1])} ({100 * rise:.1f} % above its best for {points:,} points)"
+        data = {"excess": round(rise, 4), "block_points": blocks.size}
+        if open_drift is not None:
+            self.ledger.escalate("loss_drift", severity, message, value=medians[-1], data=data)
+        else:
+            self.ledger.open_finding(
+                "loss_drift", severity, message, first_step=first_step, value=medians[-1], expected=best, data=data
+            )
+
+    def _judge_plateau(self, step: Step, blocks: BlockMedians) -> None:
+        medians, count = blocks.medians, self._blocks_needed
+        smooth = sum(medians[-count:]) / count
+        tolerance = max(blocks.sigma / count**0.5, PLATEAU_TOLERANCE * abs(smooth))
+        if self._best is None or smooth < self._best - tolerance:
+            self._best, self._best_at, self._best_step = smooth, self._points, step.step
+            self.ledger.close("loss_plateau", ending=f"; better again ({format_value(smooth)}) at step {format_step(step.step)}")
+            return
+        since, numbers = self._points - self._best_at, self._plateau
+        if since <= max(numbers["info_points"], numbers["info_share"] * self._points):
+            return
+        is_warning = since > max(numbers["warning_points"], numbers["warning_share"] * self._points)
+        severity = Severity.WARNING if is_warning else Severity.INFO
+        message = (
+            f"loss has not improved on {format_value(self._best)} since step {format_step(self._best_step)} "
+            f"({format_count(since, 'point')})"
+        )
+        if "loss_plateau" in self.ledger.open:
+            self.ledger.escalate("loss_plateau", severity, message, value=smooth)
+        else:
+            self.ledger.open_finding(
+                "loss_plateau", severity, message, first_step=self._best_step, value=smooth, expected=self._best
+            )
+
+    def _judge_learning(self, step: Step, first_step: int) -> None:
+        numbers, loss = self._learning, self._loss
+        if self._points < numbers["min_points"] or step.step - first_step < numbers["min_steps"]:
+            return
+        if loss.initial is None or loss.level is None:
+            return
+        self._is_learning_judged = True
+        if loss.initial >= numbers["min_initial_loss"] and loss.level > numbers["level_share"] * loss.initial:
+            message = (
+                f"loss is still {format_value(loss.level)} after {step.step - first_step:,} steps; "
+                f"it started at {format_value(loss.initial)}: the run does not learn"
+            )
+            self.ledger.mark(
+                "loss_not_learning", Severity.WARNING, message, first_step=first_step, value=loss.level, expected=loss.initial
+            )
