@@ -1,0 +1,208 @@
+"""The one door to checkpoint files: bounded listing and reading that never hangs, never follows a link out, never executes.
+
+Nothing here trusts a name or a size. Only regular files are opened, without blocking (a FIFO or a device in a checkpoint
+directory must not stop the watchdog), and every read names how much it wants.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+MAX_FILES = 100_000
+MAX_DEPTH = 4
+#: Names that savers use for a file that is not finished (safetensors ``.tmpXXXX``, torch and Lightning ``*.tmp``, rsync ``.name.XXXXXX``).
+TEMPORARY_NAME = re.compile(r"(?:^|/)\.tmp[^/]*\Z|\.(?:tmp|temp|part|partial|incomplete|lock)\Z", re.IGNORECASE)
+
+
+class Unreadable(Exception):
+    """The file is there but cannot be read now (rights, I/O error): nothing is known about its content."""
+
+
+class Vanished(Exception):
+    """The file went away between two looks: somebody deletes or renames, which is no fault."""
+
+
+class NotRegular(Exception):
+    """A FIFO, device, socket or a link that leads out of the checkpoint stands where a file should be."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One file: ``name`` relative to the checkpoint with ``/``, size in bytes; ``problem`` when it is no plain file."""
+
+    name: str
+    size: int
+    modified_at_ns: int
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """All files below ``root`` (or the one file). ``vanished``: entries that went away while it was read."""
+
+    root: str
+    is_file: bool
+    entries: tuple[Entry, ...]
+    vanished: int = 0
+    unreadable: tuple[str, ...] = ()
+    is_cut: bool = False
+
+    @property
+    def names(self) -> frozenset[str]:
+        """Names of finished files: temporary ones come and go while a checkpoint is saved."""
+        return frozenset(entry.name for entry in self.entries if not TEMPORARY_NAME.search(entry.name))
+
+    @property
+    def bytes(self) -> int:
+        return sum(entry.size for entry in self.entries)
+
+    @property
+    def modified_at_ns(self) -> int | None:
+        return max((entry.modified_at_ns for entry in self.entries), default=None)
+
+    @property
+    def signature(self) -> str:
+        """Changes when any name, size or modification time changes."""
+        checksum = 0
+        for entry in sorted(self.entries, key=lambda entry: entry.name):
+            line = f"{entry.name}\0{entry.size}\0{entry.modified_at_ns}\0{entry.problem}\n"
+            checksum = zlib.crc32(line.encode("utf-8", "surrogateescape"), checksum)
+        return f"{len(self.entries)}/{self.bytes}/{self.modified_at_ns or 0}/{checksum:08x}"
+
+    def path(self, name: str) -> str:
+        return self.root if self.is_file else os.path.join(self.root, name)  # noqa: PTH118 - names may hold any byte
+
+
+def printable(text: str, limit: int = 200) -> str:
+    """A name as people may see it: control characters and bytes that are no UTF-8 are escaped, length is bounded."""
+    safe = "".join(character if character.isprintable() else ascii(character)[1:-1] for character in text)
+    return safe if len(safe) <= limit else safe[: limit - 1] + "…"
+
+
+def listing(path: str) -> Listing:
+    """List a checkpoint; raises ``Vanished`` when it is not there and ``Unreadable`` when it cannot be listed."""
+    try:
+        info = os.stat(path)  # noqa: PTH116
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise Vanished(path) from error
+    except (OSError, ValueError) as error:
+        raise Unreadable(f"{printable(path)}: {reason(error)}") from error
+    if not stat.S_ISDIR(info.st_mode):
+        name = os.path.basename(path)  # noqa: PTH119
+        problem = "" if stat.S_ISREG(info.st_mode) else "is not a regular file"
+        return Listing(path, True, (Entry(name, info.st_size if not problem else 0, info.st_mtime_ns, problem),))
+    return _directory(path)
+
+
+def _directory(root: str) -> Listing:
+    # A link may lead to another checkpoint's file or a blob store beside it, but not to anywhere else on the machine.
+    allowed = os.path.dirname(os.path.realpath(root))  # noqa: PTH120
+    entries: list[Entry] = []
+    unreadable: list[str] = []
+    vanished = 0
+    is_cut = False
+    waiting = [("", 0)]
+    while waiting:
+        prefix, depth = waiting.pop()
+        try:
+            with os.scandir(os.path.join(root, prefix)) as found:  # noqa: PTH118
+                children = [child for child, _ in zip(found, range(MAX_FILES), strict=False)]
+        except FileNotFoundError as error:
+            if not prefix:
+                raise Vanished(root) from error
+            vanished += 1
+            continue
+        except OSError as error:
+            if not prefix:
+                raise Unreadable(f"{printable(root)}: {reason(error)}") from error
+            unreadable.append(f"{printable(prefix)}: {reason(error)}")
+            continue
+        for child in children:
+            if len(entries) >= MAX_FILES:
+                is_cut = True
+                break
+            name = f"{prefix}/{child.name}" if prefix else child.name
+            try:
+                if child.is_dir(follow_symlinks=False):
+                    if depth + 1 < MAX_DEPTH:
+                        waiting.append((name, depth + 1))
+                    else:
+                        is_cut = True
+                    continue
+                entries.append(_entry(child, name, allowed))
+            except FileNotFoundError:
+                vanished += 1
+            except OSError as error:
+                unreadable.append(f"{printable(name)}: {reason(error)}")
+    entries.sort(key=lambda entry: entry.name)
+    return Listing(root, False, tuple(entries), vanished, tuple(unreadable), is_cut)
+
+
+def _entry(child: os.DirEntry[str], name: str, allowed: str) -> Entry:
+    info = child.stat(follow_symlinks=False)
+    if stat.S_ISLNK(info.st_mode):
+        target = os.path.realpath(child.path)
+        if os.path.commonpath([target, allowed]) != allowed:
+            return Entry(name, 0, info.st_mtime_ns, "is a symbolic link that leads out of the checkpoint directory; not followed")
+        try:
+            info = os.stat(target)  # noqa: PTH116
+        except FileNotFoundError:
+            return Entry(name, 0, info.st_mtime_ns, "is a symbolic link to a file that is not there")
+    if not stat.S_ISREG(info.st_mode):
+        return Entry(name, 0, info.st_mtime_ns, "is not a regular file; not opened")
+    return Entry(name, info.st_size, info.st_mtime_ns)
+
+
+def reason(error: BaseException) -> str:
+    """The system's own words for an error, without the path (which may hold anything)."""
+    return (isinstance(error, OSError) and error.strerror) or type(error).__name__
+
+
+class Reader:
+    """Positioned reads from one regular file whose size was taken when it was opened."""
+
+    def __init__(self, descriptor: int, size: int) -> None:
+        self._descriptor = descriptor
+        self.size = size
+
+    def read(self, offset: int, length: int) -> bytes:
+        """Up to ``length`` bytes from ``offset``; fewer at the end of the file. Raises ``Unreadable``."""
+        parts: list[bytes] = []
+        try:
+            while length > 0:
+                part = os.pread(self._descriptor, min(length, 1 << 22), offset)
+                if not part:
+                    break
+                parts.append(part)
+                offset += len(part)
+                length -= len(part)
+        except OSError as error:
+            raise Unreadable(reason(error)) from error
+        return b"".join(parts)
+
+
+@contextmanager
+def opened(path: str) -> Iterator[Reader]:
+    """Open a regular file for reading without ever blocking; raises ``Vanished``, ``Unreadable`` or ``NotRegular``."""
+    try:
+        # Looked at before opening, because opening a device can already have an effect; and again after, against a swap.
+        if not stat.S_ISREG(os.stat(path).st_mode):  # noqa: PTH116
+            raise NotRegular(path)
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
+    except FileNotFoundError as error:
+        raise Vanished(path) from error
+    except (OSError, ValueError) as error:
+        raise Unreadable(reason(error)) from error
+    try:
+        info = os.fstat(descriptor)
+        if not stat.S_ISREG(info.st_mode):
+            raise NotRegular(path)
+        yield Reader(descriptor, info.st_size)
+    finally:
+        os.close(descriptor)

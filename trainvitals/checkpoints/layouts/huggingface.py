@@ -1,0 +1,117 @@
+"""Hugging Face Trainer: ``checkpoint-N/``, written file by file in place, ``trainer_state.json`` last.
+
+Order seen by polling transformers 5.24: config, weights (through ``.tmpXXXX``), training_args.bin, optimizer.pt, scheduler.pt,
+rng_state.pth, trainer_state.json. There is no staging directory, so the last file is the only mark of completeness.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Any
+
+from trainvitals.checkpoints import parts
+from trainvitals.checkpoints.files import TEMPORARY_NAME, Listing, printable
+from trainvitals.checkpoints.findings import Findings
+from trainvitals.checkpoints.layouts.base import Facts
+
+MARKER = "trainer_state.json"
+_DIRECTORY = re.compile(r"checkpoint-(\d{1,18})\Z")
+_WEIGHTS = re.compile(
+    r"(?:model|pytorch_model|adapter_model)(?:-\d{5}-of-\d{5})?\.(?:safetensors|bin)\Z"
+    r"|(?:pytorch_model_fsdp_\d+|global_step\d+)/.|pytorch_model_fsdp\.bin\Z"
+)
+_OPTIMIZER = re.compile(r"optimizer\.(?:pt|bin)\Z|optimizer_\d+/.|global_step\d+/.*optim_states\.pt\Z")
+_RNG = re.compile(r"rng_state_(\d{1,9})\.pth\Z")
+_INDEX = re.compile(r"[\w.-]+\.(?:safetensors|bin)\.index\.json\Z")
+
+
+class HuggingFace:
+    """See the module."""
+
+    name = "huggingface"
+
+    def matches(self, listing: Listing) -> bool:
+        if listing.is_file:
+            return False
+        return MARKER in listing.names or _DIRECTORY.search(listing.root.rstrip("/")) is not None
+
+    def look(self, listing: Listing, findings: Findings, *, into_files: bool) -> Facts:
+        names = listing.names
+        named_step = _DIRECTORY.search(listing.root.rstrip("/"))
+        step = int(named_step[1]) if named_step else None
+        has_optimizer = any(_OPTIMIZER.match(name) for name in names)
+        _check_names(listing, has_optimizer, findings)
+        state = parts.read_json(listing, MARKER, findings, allow_nonfinite=True)
+        loss = None
+        if state is not None:
+            step, loss = _state(state, step, findings)
+        if into_files:
+            _check_files(listing, findings)
+        return Facts(step, has_optimizer, loss)
+
+
+def _check_names(listing: Listing, has_optimizer: bool, findings: Findings) -> None:
+    names = listing.names
+    if MARKER not in names:
+        findings.missing.append(f"{MARKER} is missing: it is written last, so the save did not finish")
+    if not any(_WEIGHTS.match(name) for name in names):
+        findings.missing.append("no model weights")
+    parts.check_shards(names, findings)
+    ranks = {int(found[1]) for name in names if (found := _RNG.match(name))}
+    if ranks and len(ranks) <= max(ranks):
+        findings.missing.append(f"rng_state of {max(ranks) + 1 - len(ranks)} ranks is missing (the highest rank is {max(ranks)})")
+    # With save_only_model the Trainer leaves out all of these together; one alone has lost the others.
+    together = {
+        "the optimizer state": has_optimizer,
+        "scheduler.pt": "scheduler.pt" in names or any(name.startswith("global_step") for name in names),
+        "the rng state": bool(ranks) or "rng_state.pth" in names,
+    }
+    if any(together.values()):
+        findings.missing += [
+            f"{what} is missing, although the rest of the training state is there"
+            for what, there in together.items()
+            if not there
+        ]
+    else:
+        findings.notes.append("holds model weights only: a run that continues from it starts with a fresh optimizer")
+    for entry in listing.entries:
+        if TEMPORARY_NAME.search(entry.name):
+            findings.notes.append(f"{printable(entry.name)} was left over by a save")
+
+
+def _state(state: Any, step: int | None, findings: Findings) -> tuple[int | None, float | None]:
+    global_step = state.get("global_step") if isinstance(state, dict) else None
+    if type(global_step) is not int or not 0 <= global_step < 1 << 63:
+        findings.damaged.append(f"{MARKER} holds no global_step")
+        return step, None
+    if step is not None and step != global_step:
+        findings.damaged.append(f"{MARKER} is of step {global_step}, the directory is named for step {step}")
+    history = state.get("log_history")
+    logged = history[-20:] if isinstance(history, list) else []
+    for record in reversed(logged):
+        loss = record.get("loss") if isinstance(record, dict) else None
+        if isinstance(loss, (int, float)) and not isinstance(loss, bool):
+            return step if step is not None else global_step, float(loss) if abs(loss) < 1e300 and math.isfinite(loss) else None
+    return step if step is not None else global_step, None
+
+
+def _check_files(listing: Listing, findings: Findings) -> None:
+    expected: dict[str, set[str]] = {}
+    for name in sorted(listing.names):
+        if _INDEX.match(name):
+            expected |= parts.check_index(listing, name, findings)
+    for entry in listing.entries:
+        name = entry.name
+        if TEMPORARY_NAME.search(name) or name == MARKER or _INDEX.match(name):
+            continue
+        if name.endswith(".safetensors"):
+            parts.check_safetensors(listing, entry, findings, expected.get(name))
+        elif name.endswith(parts.TORCH_ENDINGS):
+            parts.check_torch(listing, entry, findings, trusts_any_class=name == "training_args.bin")
+        elif name.endswith(".json"):
+            parts.read_json(listing, name, findings, allow_nonfinite=True)
+        elif name.endswith(".distcp"):
+            findings.unproven.append(
+                f"{printable(name)} is part of a PyTorch distributed checkpoint, which this version cannot prove"
+            )

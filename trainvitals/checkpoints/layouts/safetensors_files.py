@@ -1,0 +1,43 @@
+"""Plain safetensors: one file, or a directory of them with or without an index."""
+
+from __future__ import annotations
+
+import re
+
+from trainvitals.checkpoints import parts
+from trainvitals.checkpoints.files import TEMPORARY_NAME, Listing
+from trainvitals.checkpoints.findings import Findings
+from trainvitals.checkpoints.layouts.base import Facts
+
+_OPTIMIZER_TENSOR = re.compile(r"(?:optimizer|optim)\.|.*\.exp_avg(?:_sq)?\Z|exp_avg")
+
+
+class SafetensorsFiles:
+    """See the module."""
+
+    name = "safetensors"
+
+    def matches(self, listing: Listing) -> bool:
+        return any(name.endswith(".safetensors") for name in listing.names)
+
+    def look(self, listing: Listing, findings: Findings, *, into_files: bool) -> Facts:
+        names = listing.names
+        parts.check_shards(names, findings)
+        expected: dict[str, set[str]] = {}
+        for name in sorted(names):
+            if name.endswith(".safetensors.index.json"):
+                expected |= parts.check_index(listing, name, findings)
+        has_optimizer: bool | None = any(name.rpartition("/")[2].startswith("optim") for name in names) or None
+        if into_files:
+            tensors: set[str] = set()
+            for entry in listing.entries:
+                if TEMPORARY_NAME.search(entry.name):
+                    continue
+                if entry.name.endswith(".safetensors"):
+                    tensors |= parts.check_safetensors(listing, entry, findings, expected.get(entry.name)) or frozenset()
+                elif entry.name.endswith(parts.TORCH_ENDINGS):
+                    parts.check_torch(listing, entry, findings)
+                elif entry.name.endswith(".json") and not entry.name.endswith(".safetensors.index.json"):
+                    parts.read_json(listing, entry.name, findings, allow_nonfinite=True)
+            has_optimizer = has_optimizer or any(_OPTIMIZER_TENSOR.match(tensor) for tensor in tensors)
+        return Facts(parts.step_from_name(listing.root.rstrip("/").rpartition("/")[2]), has_optimizer)

@@ -1,0 +1,157 @@
+"""Check one file of a checkpoint and file the outcome under its meaning; shared by all layouts."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from trainvitals.checkpoints import json_file, safetensors_header, torch_file
+from trainvitals.checkpoints.files import Entry, Listing, NotRegular, Reader, Unreadable, Vanished, opened, printable, reason
+from trainvitals.checkpoints.findings import Findings
+
+#: Longer JSON files are not parsed (a trainer_state.json of a million log lines is about 150 MB).
+MAX_JSON_BYTES = 64 * 1024 * 1024
+TORCH_ENDINGS = (".pt", ".pth", ".ckpt", ".bin")
+_SHARD = re.compile(r"(?P<stem>.+)-(?P<number>\d{5})-of-(?P<count>\d{5})(?P<ending>\.safetensors|\.bin)\Z")
+_STEP = re.compile(
+    r"(?:global[-_]?step|step|iteration|iter|checkpoint|ckpt|(?<![a-z])ba)s?[-_=]{0,2}(\d{1,18})(?!\d)", re.IGNORECASE
+)
+_LAST_NUMBER = re.compile(r"[-_=](\d{1,18})\Z")
+
+
+def step_from_name(name: str) -> int | None:
+    """``checkpoint-500``, ``epoch=1-step=500.ckpt``, ``iter_0000500``, ``ep1-ba500-rank0.pt``, ``model_500.pt`` -> 500."""
+    stem = name
+    for ending in (*TORCH_ENDINGS, ".safetensors"):
+        stem = stem.removesuffix(ending)
+    stem = re.sub(r"-\d{5}-of-\d{5}\Z", "", stem)
+    found = _STEP.findall(stem)
+    if found:
+        return int(found[-1])
+    last = _LAST_NUMBER.search(stem)
+    return int(last[1]) if last else None
+
+
+def check_names(listing: Listing, findings: Findings) -> None:
+    """What a listing alone shows, whatever the layout."""
+    for entry in listing.entries:
+        if entry.problem:
+            findings.missing.append(f"{printable(entry.name)} {entry.problem}")
+    findings.unreadable += [f"cannot be read: {text}" for text in listing.unreadable]
+    findings.vanished |= listing.vanished > 0
+    if listing.is_cut:
+        findings.unproven.append("more files or deeper directories than are looked at")
+
+
+def check_shards(names: frozenset[str], findings: Findings) -> None:
+    """``model-00001-of-00003.safetensors``: every number of the row must be there."""
+    rows: dict[tuple[str, str, str], set[int]] = {}
+    for name in names:
+        found = _SHARD.match(name)
+        if found:
+            rows.setdefault((found["stem"], found["count"], found["ending"]), set()).add(int(found["number"]))
+    for (stem, count, ending), numbers in sorted(rows.items()):
+        # Bounded: the count comes from a name that anybody can write.
+        lacking = int(count) - len(numbers)
+        if lacking > 0:
+            first = next(number for number in range(1, int(count) + 1) if number not in numbers)
+            findings.missing.append(
+                f"{lacking} of {int(count)} shards are missing, the first is {printable(f'{stem}-{first:05d}-of-{count}{ending}')}"
+            )
+
+
+def check_index(listing: Listing, name: str, findings: Findings) -> dict[str, set[str]]:
+    """``*.index.json``: every file of its weight_map must be there. Returns file -> tensors."""
+    document = read_json(listing, name, findings)
+    if document is None:
+        return {}
+    weight_map = document.get("weight_map") if isinstance(document, dict) else None
+    if not isinstance(weight_map, dict) or not all(isinstance(value, str) for value in weight_map.values()):
+        findings.damaged.append(f"{printable(name)}: its weight_map is not a table of tensor -> file")
+        return {}
+    files: dict[str, set[str]] = {}
+    for tensor, file in weight_map.items():
+        files.setdefault(file, set()).add(tensor)
+    for file in sorted(files):
+        if "/" in file or file in ("", ".", ".."):
+            findings.damaged.append(f"{printable(name)}: its weight_map names a file outside the checkpoint: {printable(file)}")
+            del files[file]
+        elif file not in listing.names:
+            findings.missing.append(f"{printable(file)} is missing, {printable(name)} needs it")
+    return files
+
+
+def check_safetensors(
+    listing: Listing, entry: Entry, findings: Findings, expected: set[str] | None = None
+) -> frozenset[str] | None:
+    """Header and size; ``expected``: tensors that an index says are in it. Returns the names of its tensors."""
+    shown = printable(entry.name)
+    with_errors = _Filed(findings, shown)
+    header = with_errors.run(listing, entry, safetensors_header.check)
+    if header is None:
+        return None
+    if header.unproven:
+        findings.unproven.append(f"{shown}: {header.unproven}")
+    lacking = (expected or set()) - header.tensors if header.tensors is not None else set()
+    if lacking:
+        findings.damaged.append(f"{shown}: {len(lacking)} tensors of the index are not in it, such as {printable(min(lacking))}")
+    tensors: frozenset[str] | None = header.tensors
+    return tensors
+
+
+def check_torch(
+    listing: Listing, entry: Entry, findings: Findings, *, trusts_any_class: bool = False
+) -> torch_file.TorchFile | None:
+    """Zip, opcodes, storages."""
+    shown = printable(entry.name)
+
+    def check(reader: Reader) -> torch_file.TorchFile:
+        return torch_file.check(reader, trusts_any_class=trusts_any_class)
+
+    result: torch_file.TorchFile | None = _Filed(findings, shown).run(listing, entry, check)
+    if result is not None:
+        findings.unproven += [f"{shown} {text}" if text.startswith("is ") else f"{shown}: {text}" for text in result.unproven]
+    return result
+
+
+def read_json(listing: Listing, name: str, findings: Findings, *, allow_nonfinite: bool = False) -> Any:
+    """The parsed document, None when there is none (the outcome is filed)."""
+    entry = next((entry for entry in listing.entries if entry.name == name), None)
+    if entry is None or entry.problem:
+        return None
+    if entry.size > MAX_JSON_BYTES:
+        findings.unproven.append(f"{printable(name)}: longer than what is parsed here ({MAX_JSON_BYTES} bytes)")
+        return None
+
+    def parse(reader: Reader) -> Any:
+        return json_file.parse(reader.read(0, min(reader.size, MAX_JSON_BYTES)), allow_nonfinite=allow_nonfinite)
+
+    return _Filed(findings, printable(name)).run(listing, entry, parse)
+
+
+class _Filed:
+    """Runs a check on an opened file and files each way it can fail."""
+
+    def __init__(self, findings: Findings, shown: str) -> None:
+        self._findings = findings
+        self._shown = shown
+
+    def run(self, listing: Listing, entry: Entry, check: Any) -> Any:
+        if entry.problem:
+            return None
+        if entry.size == 0:
+            self._findings.damaged.append(f"{self._shown} is empty (0 bytes)")
+            return None
+        try:
+            with opened(listing.path(entry.name)) as reader:
+                return check(reader)
+        except (safetensors_header.BadSafetensors, torch_file.BadTorchFile, json_file.BadJson) as error:
+            self._findings.damaged.append(f"{self._shown}: {error}")
+        except Vanished:
+            self._findings.vanished = True
+        except NotRegular:
+            self._findings.missing.append(f"{self._shown} is not a regular file; not opened")
+        except (Unreadable, OSError) as error:
+            text = str(error) if isinstance(error, Unreadable) else reason(error)
+            self._findings.unreadable.append(f"{self._shown} cannot be read: {printable(text)}")
+        return None

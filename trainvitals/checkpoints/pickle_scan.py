@@ -1,0 +1,185 @@
+"""What a pickle would do if somebody loaded it, without loading it: a symbolic walk over its opcodes.
+
+``pickletools.genops`` yields opcodes and constants and executes nothing. A small stack machine follows them, so that names
+of globals, keys of the state and sizes of tensor storages are known. It is a structure check, not a proof of safety.
+"""
+
+from __future__ import annotations
+
+import io
+import pickletools
+import re
+from dataclasses import dataclass, field
+from typing import Any
+
+MAX_PICKLE_BYTES = 16 * 1024 * 1024
+MAX_OPCODES = 5_000_000
+
+#: Globals seen in files of torch and of the trainers around it (checkpoint research: optimizer, scheduler, rng state, DCP).
+EXPECTED_GLOBALS = re.compile(
+    r"""(?:
+      collections\.(?:OrderedDict|defaultdict|deque|Counter) | _codecs\.encode | copyreg\._reconstructor
+    | (?:builtins|__builtin__)\.(?:set|frozenset|dict|list|tuple|int|float|complex|bool|str|bytes|bytearray|object|slice|range)
+    | datetime\.\w+ | pathlib\.\w+ | argparse\.Namespace | typing\.Any | uuid\.UUID
+    | torch\.(?:\w+Storage|Size|device|dtype|Tensor|Generator|ByteTensor|u?int\d+|float\w*|bfloat16|bool|complex\d+|q\w+)
+    | torch\._utils\._rebuild_\w+ | torch\._tensor\._rebuild_from_type_v2 | torch\.storage\.\w*Storage
+    | torch\.serialization\._get_layout | torch\.torch_version\.TorchVersion | torch\.nn\.parameter\.\w+
+    | torch\.distributed\.\w[\w.]* | numpy\.(?:_core|core)\.(?:multiarray\.(?:_reconstruct|scalar)|numeric\._frombuffer)
+    | numpy\.(?:ndarray|dtype|\w*\d+|bool_?) | numpy\.dtypes\.\w+ | numpy\.random\.\w[\w.]*
+    | (?:transformers|accelerate|lightning|lightning_fabric|pytorch_lightning|omegaconf|megatron|deepspeed|peft)\.\w[\w.]*
+    )\Z""",
+    re.VERBOSE,
+)
+#: Modules that no state of a trainer needs and that a payload needs.
+DANGEROUS_MODULES = frozenset(
+    ("os", "posix", "nt", "subprocess", "sys", "socket", "shutil", "runpy", "importlib", "pickle", "_pickle", "ctypes", "pty",
+     "webbrowser", "marshal", "code", "codeop", "operator", "http", "urllib", "requests", "asyncio", "threading",
+     "multiprocessing", "signal", "pdb", "bdb", "timeit", "trace", "tempfile")
+)  # fmt: skip
+DANGEROUS_BUILTINS = frozenset(("eval", "exec", "compile", "open", "__import__", "globals", "breakpoint", "input", "vars"))
+OPTIMIZER_KEYS = frozenset(
+    (
+        "optimizer",
+        "optimizers",
+        "optimizer_state",
+        "optimizer_states",
+        "optimizer_state_dict",
+        "optim",
+        "exp_avg",
+        "momentum_buffer",
+    )
+)
+STORAGE_ITEM_BYTES = {
+    "DoubleStorage": 8, "LongStorage": 8, "ComplexFloatStorage": 8, "ComplexDoubleStorage": 16, "FloatStorage": 4, "IntStorage": 4,
+    "HalfStorage": 2, "BFloat16Storage": 2, "ShortStorage": 2, "CharStorage": 1, "ByteStorage": 1, "BoolStorage": 1,
+    "UntypedStorage": 1,
+}  # fmt: skip
+
+
+class BadPickle(Exception):
+    """The opcodes are no valid pickle. The text says why."""
+
+
+@dataclass
+class PickleScan:
+    """storages: key -> bytes that the tensors need (None when the type is unknown)."""
+
+    dangerous: set[str] = field(default_factory=set)
+    unexpected: set[str] = field(default_factory=set)
+    storages: dict[str, int | None] = field(default_factory=dict)
+    names_optimizer: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Global:
+    name: str
+
+
+_MARK = object()
+_OTHER = object()
+
+
+def scan(raw: bytes) -> PickleScan:
+    """Walk one pickle; raises ``BadPickle``. Never imports, calls or builds anything that the pickle names."""
+    if len(raw) > MAX_PICKLE_BYTES:
+        raise BadPickle(f"it is longer than {MAX_PICKLE_BYTES} bytes")
+    machine = _Machine()
+    try:
+        for number, (opcode, argument, _) in enumerate(pickletools.genops(io.BytesIO(raw))):
+            if number >= MAX_OPCODES:
+                raise BadPickle(f"it has more than {MAX_OPCODES} opcodes")
+            machine.step(opcode, argument)
+    except (ValueError, IndexError, OverflowError, UnicodeError, KeyError, EOFError) as error:
+        raise BadPickle(f"its opcodes do not fit together ({type(error).__name__})") from error
+    return machine.found
+
+
+class _Machine:
+    """The pickle virtual machine on symbols: constants and small tuples are kept, everything else is ``_OTHER``."""
+
+    def __init__(self) -> None:
+        self.found = PickleScan()
+        self._stack: list[Any] = []
+        self._memo: dict[int, Any] = {}
+
+    def step(self, opcode: pickletools.OpcodeInfo, argument: Any) -> None:
+        name = opcode.name
+        stack = self._stack
+        if name in ("MEMOIZE", "PUT", "BINPUT", "LONG_BINPUT"):
+            self._memo[len(self._memo) if name == "MEMOIZE" else argument] = stack[-1]
+        elif name in ("GET", "BINGET", "LONG_BINGET"):
+            stack.append(self._memo[argument])
+        elif name in ("GLOBAL", "INST"):
+            module, _, attribute = argument.partition(" ")
+            if name == "INST":
+                self._pop_to_mark()
+            stack.append(self._global(module, attribute))
+        elif name == "STACK_GLOBAL":
+            attribute, module = stack.pop(), stack.pop()
+            if not isinstance(module, str) or not isinstance(attribute, str):
+                raise ValueError("a global's name is no text")
+            stack.append(self._global(module, attribute))
+        elif name in ("EXT1", "EXT2", "EXT4"):
+            self.found.unexpected.add("a copyreg extension")
+            stack.append(_OTHER)
+        elif name == "BINPERSID":
+            self._storage(stack.pop())
+            stack.append(_OTHER)
+        elif name == "TUPLE":
+            items = self._pop_to_mark()
+            stack.append(tuple(items) if len(items) <= 8 else _OTHER)
+        elif name in ("TUPLE1", "TUPLE2", "TUPLE3"):
+            count = int(name[-1])
+            if len(stack) < count:
+                raise IndexError("stack underflow")
+            stack[-count:] = [tuple(stack[-count:])]
+        elif name == "DUP":
+            stack.append(stack[-1])
+        elif name == "POP":
+            stack.pop()
+        elif name == "MARK":
+            stack.append(_MARK)
+        else:
+            self._generic(opcode, argument)
+
+    def _generic(self, opcode: pickletools.OpcodeInfo, argument: Any) -> None:
+        before, after = opcode.stack_before, opcode.stack_after
+        if pickletools.markobject in before:
+            below = before.index(pickletools.markobject)
+            self._pop_to_mark()
+        else:
+            below = len(before)
+        if len(self._stack) < below:
+            raise IndexError("stack underflow")
+        if below:
+            del self._stack[-below:]
+        for _ in after:
+            self._stack.append(argument if isinstance(argument, (str, int)) else _OTHER)
+        if isinstance(argument, str) and argument in OPTIMIZER_KEYS:
+            self.found.names_optimizer = True
+
+    def _pop_to_mark(self) -> list[Any]:
+        items: list[Any] = []
+        while (item := self._stack.pop()) is not _MARK:
+            items.append(item)
+        items.reverse()
+        return items
+
+    def _global(self, module: str, attribute: str) -> _Global:
+        name = f"{module}.{attribute}"
+        is_builtin = module in ("builtins", "__builtin__") and attribute.split(".")[0] in DANGEROUS_BUILTINS
+        if is_builtin or module.split(".")[0] in DANGEROUS_MODULES:
+            self.found.dangerous.add(name)
+        elif not EXPECTED_GLOBALS.match(name):
+            self.found.unexpected.add(name)
+        return _Global(name)
+
+    def _storage(self, identity: Any) -> None:
+        """torch's persistent id: ("storage", storage type, key, location, number of items)."""
+        if not (isinstance(identity, tuple) and len(identity) >= 5 and identity[0] == "storage"):
+            return
+        kind, key, count = identity[1], identity[2], identity[4]
+        if not isinstance(key, str) or not isinstance(count, int):
+            return
+        item_bytes = STORAGE_ITEM_BYTES.get(kind.name.rpartition(".")[2]) if isinstance(kind, _Global) else None
+        self.found.storages[key] = None if item_bytes is None else count * item_bytes
