@@ -1,0 +1,133 @@
+"""The life of one checkpoint between two scans, as pure decisions: writing → complete → verified, or what went wrong.
+
+A bad verdict needs patience: a save or a deletion in progress looks exactly like damage. The rules (checkpoint research, A1, A4):
+nothing is called incomplete or corrupt before it stood still; names that disappear mean a deletion, never damage.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from trainvitals.checkpoints.inspection import Inspection
+from trainvitals.records import CheckpointReport, CheckpointState
+
+BAD = (CheckpointState.INCOMPLETE, CheckpointState.CORRUPT)
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """Seconds that a checkpoint must stand still before something bad is said of it.
+
+    settle_s: any checkpoint. unfinished_s: the one changed last, which a trainer may be writing with long pauses between files.
+    deleting_s: one that lost files, before the deletion is called stopped and the rest is judged.
+    """
+
+    settle_s: float = 10.0
+    unfinished_s: float = 30.0
+    deleting_s: float = 600.0
+
+
+@dataclass(slots=True)
+class Known:
+    """What the watcher remembers of one checkpoint.
+
+    signature: of the files at the last scan; seen ``scans`` times in a row, first at ``since_s`` (monotonic). names: of the
+    fullest state it had. judged: the signature that the report's verdict is about. pending: a bad verdict that waits.
+    """
+
+    path: str
+    report: CheckpointReport
+    signature: str = ""
+    names: frozenset[str] = frozenset()
+    since_s: float = 0.0
+    scans: int = 0
+    judged: str = ""
+    was_complete: bool = False
+    was_verified: bool = False
+    is_unreadable: bool = False
+    absent_scans: int = 0
+    pending: Inspection | None = field(default=None, repr=False)
+
+
+def first_sight(path: str, seen: Inspection, is_newest: bool, now_s: float) -> Known:
+    """A checkpoint nobody knew. ``seen`` was taken at level presence."""
+    report = seen.report
+    is_complete = report.state is CheckpointState.COMPLETE
+    if not is_complete and (report.state in BAD or report.files == 0):
+        if is_newest:
+            report = replace(report, state=CheckpointState.WRITING)
+        else:
+            report = replace(
+                report, state=CheckpointState.DELETING, reasons=(*report.reasons, "older than the newest and parts are missing")
+            )
+    return Known(path, report, seen.signature, seen.names, now_s, 1, was_complete=is_complete, is_unreadable=seen.is_unreadable)
+
+
+def changed(known: Known, seen: Inspection, is_newest: bool, now_s: float) -> None:
+    """Something changed since the last scan. ``seen`` was taken at level presence."""
+    before, after = known.report, seen.report
+    lost = known.names - seen.names
+    is_complete = after.state is CheckpointState.COMPLETE
+    grew = (after.files, after.bytes) > (before.files, before.bytes) or after.bytes > before.bytes
+    if lost and (known.was_complete or not is_newest):
+        state = CheckpointState.DELETING
+        after = replace(
+            after,
+            step=before.step if after.step is None else after.step,
+            reasons=(f"{len(lost)} of {len(known.names)} files are gone",),
+        )
+    elif after.state is CheckpointState.UNKNOWN_FORMAT and after.files:
+        state = CheckpointState.UNKNOWN_FORMAT
+    elif grew or not known.was_complete:
+        state = CheckpointState.COMPLETE if is_complete and not grew else CheckpointState.WRITING
+    else:
+        state = CheckpointState.VERIFYING
+        after = replace(after, reasons=("changed after it was complete", *after.reasons))
+    if state is not CheckpointState.DELETING:
+        known.names = seen.names
+    known.report = replace(after, state=state)
+    known.signature = seen.signature
+    known.since_s, known.scans = now_s, 1
+    known.judged, known.pending = "", None
+    known.was_complete = known.was_complete or is_complete
+    known.is_unreadable = seen.is_unreadable
+
+
+def wants_judgement(known: Known, now_s: float, patience: Patience) -> bool:
+    """Whether the structure should be looked at now; the signature was the same in this scan and the one before."""
+    if known.scans < 2:
+        return False
+    if known.report.state is CheckpointState.DELETING:
+        return now_s - known.since_s >= (patience.deleting_s if known.was_complete else patience.settle_s)
+    return known.judged != known.signature or known.is_unreadable
+
+
+def judged(known: Known, seen: Inspection, is_newest: bool, now_s: float, patience: Patience) -> None:
+    """Take the verdict of a structure look at a checkpoint that stood still, or keep it waiting when it is bad."""
+    report = seen.report
+    known.is_unreadable = seen.is_unreadable
+    if report.state in BAD:
+        waited_s = now_s - known.since_s
+        if waited_s < (patience.unfinished_s if is_newest else patience.settle_s):
+            known.pending = seen
+            if known.report.state is CheckpointState.COMPLETE:
+                known.report = replace(known.report, state=CheckpointState.VERIFYING)
+            return
+        if known.was_verified:
+            report = replace(report, reasons=(*report.reasons, "it was verified before it changed"))
+    elif report.files == 0:
+        report = replace(report, state=CheckpointState.INCOMPLETE)
+    known.report = report
+    known.judged, known.pending = known.signature, None
+    known.names = seen.names
+    if report.state not in BAD:
+        known.was_complete = True
+    known.was_verified = known.was_verified or report.state is CheckpointState.VERIFIED
+
+
+def absent(known: Known) -> None:
+    """It is not there: being deleted at first, deleted when the next scan does not see it either."""
+    known.absent_scans += 1
+    state = CheckpointState.DELETING if known.absent_scans == 1 else CheckpointState.DELETED
+    known.report = replace(known.report, state=state, level=None, reasons=("its files are gone",))
+    known.signature, known.judged, known.pending, known.scans = "", "", None, 0

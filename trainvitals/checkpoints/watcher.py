@@ -1,0 +1,213 @@
+"""Watches the checkpoint directories of a run by scanning them; polling, because inotify sees no writes of other NFS clients."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from typing import Any
+
+from trainvitals.checkpoints import discovery, files, life
+from trainvitals.checkpoints.files import Listing, Unreadable, Vanished, printable
+from trainvitals.checkpoints.inspection import look_at, stored_path
+from trainvitals.checkpoints.life import Known, Patience
+from trainvitals.clock import Clock
+from trainvitals.records import CheckpointReport, CheckpointState, VerificationLevel
+
+STATE_VERSION = 1
+#: Deleted checkpoints that stay known, so that a page can still show where they were.
+MAX_DELETED = 100
+MAX_KEPT_NAMES = 2_000
+
+
+class CheckpointWatcher:
+    """Knows every checkpoint in ``directories``; call ``scan`` every ten seconds or so.
+
+    ``errors`` counts directories and checkpoints that could not be read, ``text`` is the newest such sentence ("" when all
+    is well again). A directory that is missing for a while loses no report.
+    """
+
+    def __init__(self, directories: Sequence[str], clock: Clock, patience: Patience | None = None, budget_s: float = 2.0) -> None:
+        """``budget_s``: structure looks of one scan stop after this long and go on in the next, newest checkpoint first."""
+        self._directories = tuple(os.path.abspath(directory) for directory in directories)  # noqa: PTH100
+        self._clock = clock
+        self._patience = patience or Patience()
+        self._budget_s = budget_s
+        self._known: dict[str, Known] = {}
+        self.errors = 0
+        self.text = ""
+
+    @property
+    def reports(self) -> list[CheckpointReport]:
+        """All known checkpoints, newest first."""
+        return [known.report for known in self._ordered(self._known.values())]
+
+    def scan(self) -> list[CheckpointReport]:
+        """Look at everything once; returns the reports that changed since the last scan, newest first. Never raises."""
+        self.text = ""
+        before = {path: known.report for path, known in self._known.items()}
+        listings = self._listings()
+        newest_ns = max((seen.modified_at_ns or 0 for seen in listings.values()), default=0)
+        for path, seen in listings.items():
+            self._take(path, seen, is_newest=_is_newest(seen, newest_ns))
+        self._judge(listings, newest_ns)
+        self._forget()
+        return [known.report for known in self._ordered(self._known.values()) if before.get(known.path) != known.report]
+
+    def to_state(self) -> dict[str, Any]:
+        """JSON values only."""
+        return {
+            "version": STATE_VERSION,
+            "errors": self.errors,
+            "known": [_known_to_state(known) for known in self._known.values()],
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Go on where ``to_state`` was taken. Standing still is counted anew: nobody watched in between."""
+        if state.get("version") != STATE_VERSION:
+            return
+        self.errors = int(state.get("errors", 0))
+        now_s = self._clock.monotonic_s()
+        for stored in state["known"]:
+            known = _known_from_state(stored, now_s)
+            if any(known.path == directory or known.path.startswith(directory + os.sep) for directory in self._directories):
+                self._known[known.path] = known
+
+    def _listings(self) -> dict[str, Listing]:
+        """Listings of all checkpoints that are there; what is not there any more is told so on the way."""
+        listings: dict[str, Listing] = {}
+        for directory in self._directories:
+            try:
+                paths = discovery.find_now(directory)
+            except Vanished:
+                self._trouble(f"There is no directory {printable(directory)}.")
+                continue
+            except Unreadable as error:
+                self._trouble(f"Cannot read {error}.")
+                continue
+            known_here = [path for path in self._known if os.path.dirname(path) == directory and path not in paths]  # noqa: PTH120
+            for path in (*paths, *known_here):
+                try:
+                    listings[path] = files.listing(path)
+                except Vanished:
+                    if path in self._known:
+                        life.absent(self._known[path])
+                except Unreadable as error:
+                    self._trouble(f"Cannot read {error}.")
+                    self._known.setdefault(path, Known(path, _unreadable_report(path, str(error))))
+        return listings
+
+    def _take(self, path: str, seen: Listing, is_newest: bool) -> None:
+        known = self._known.get(path)
+        now_s = self._clock.monotonic_s()
+        if known is not None and known.signature == seen.signature and not seen.vanished:
+            known.scans += 1
+            return
+        presence = look_at(seen, VerificationLevel.PRESENCE)
+        if known is None or known.report.state is CheckpointState.DELETED:
+            self._known[path] = life.first_sight(path, presence, is_newest, now_s)
+        else:
+            known.absent_scans = 0
+            life.changed(known, presence, is_newest, now_s)
+
+    def _judge(self, listings: Mapping[str, Listing], newest_ns: int) -> None:
+        started_s = self._clock.monotonic_s()
+        for known in self._ordered(known for path, known in self._known.items() if path in listings):
+            now_s = self._clock.monotonic_s()
+            if now_s - started_s > self._budget_s:
+                return
+            if not life.wants_judgement(known, now_s, self._patience):
+                continue
+            seen = listings[known.path]
+            inspection = known.pending or look_at(seen, VerificationLevel.STRUCTURE)
+            if inspection.has_vanished or self._has_changed(known):
+                # The verdict is about files that are no more as they were: look again when they stand still.
+                known.scans, known.since_s, known.pending = 1, now_s, None
+                continue
+            if inspection.is_unreadable:
+                self._trouble(f"{printable(known.path)}: {next(iter(inspection.report.reasons), 'cannot be read')}.")
+            life.judged(known, inspection, _is_newest(seen, newest_ns), now_s, self._patience)
+
+    def _has_changed(self, known: Known) -> bool:
+        try:
+            return files.listing(known.path).signature != known.signature
+        except (Vanished, Unreadable):
+            return True
+
+    def _forget(self) -> None:
+        deleted = [known for known in self._known.values() if known.report.state is CheckpointState.DELETED]
+        for known in self._ordered(deleted)[MAX_DELETED:]:
+            del self._known[known.path]
+
+    def _trouble(self, text: str) -> None:
+        self.errors += 1
+        self.text = text
+
+    @staticmethod
+    def _ordered(known: Any) -> list[Known]:
+        def key(one: Known) -> tuple[int, int, str]:
+            return (one.report.modified_at_ns or 0, one.report.step or 0, one.path)
+
+        return sorted(known, key=key, reverse=True)
+
+
+def _is_newest(seen: Listing, newest_ns: int) -> bool:
+    """By modification of the files, not by step: after a restart from an older checkpoint the higher steps are the old ones."""
+    return seen.modified_at_ns is None or seen.modified_at_ns >= newest_ns
+
+
+def _unreadable_report(path: str, text: str) -> CheckpointReport:
+    return CheckpointReport(
+        stored_path(path), None, "unknown", CheckpointState.UNKNOWN_FORMAT, None, None, 0, 0, (f"cannot be read: {text}",)
+    )
+
+
+def _known_to_state(known: Known) -> dict[str, Any]:
+    return {
+        "path": known.path,
+        "report": report_to_mapping(known.report),
+        "signature": known.signature,
+        "names": sorted(known.names)[:MAX_KEPT_NAMES],
+        "judged": known.judged,
+        "was_complete": known.was_complete,
+        "was_verified": known.was_verified,
+        "is_unreadable": known.is_unreadable,
+        "absent_scans": known.absent_scans,
+    }
+
+
+def _known_from_state(stored: Mapping[str, Any], now_s: float) -> Known:
+    return Known(
+        path=stored["path"],
+        report=report_from_mapping(stored["report"]),
+        signature=stored["signature"],
+        names=frozenset(stored["names"]),
+        since_s=now_s,
+        judged=stored["judged"],
+        was_complete=stored["was_complete"],
+        was_verified=stored["was_verified"],
+        is_unreadable=stored["is_unreadable"],
+        absent_scans=stored["absent_scans"],
+    )
+
+
+def report_to_mapping(report: CheckpointReport) -> dict[str, Any]:
+    """JSON values only, named as the fields of the report."""
+    values = {declared.name: getattr(report, declared.name) for declared in fields(report)}
+    return values | {
+        "state": report.state.value,
+        "level": report.level.value if report.level is not None else None,
+        "reasons": list(report.reasons),
+    }
+
+
+def report_from_mapping(values: Mapping[str, Any]) -> CheckpointReport:
+    """The inverse of ``report_to_mapping``."""
+    return CheckpointReport(
+        **{
+            **values,
+            "state": CheckpointState(values["state"]),
+            "level": VerificationLevel(values["level"]) if values["level"] is not None else None,
+            "reasons": tuple(values["reasons"]),
+        }
+    )
