@@ -168,6 +168,15 @@ class Connections:
             self._pid = os.getpid()
             self._generation += 1
 
+    def _is_missing(self) -> bool:
+        try:
+            self.path.stat()
+        except FileNotFoundError:
+            return True
+        except OSError as error:
+            raise StoreUnavailable(f"The store {self.path} cannot be read: {error.strerror or error}.") from error
+        return False
+
     def _file_identity(self) -> tuple[int, int] | None:
         try:
             status = self.path.stat()
@@ -177,7 +186,7 @@ class Connections:
 
     def _open(self) -> sqlite3.Connection:
         if self.read_only:
-            if not self.path.exists():
+            if self._is_missing():
                 raise StoreUnavailable(
                     f"There is no store at {self.path} yet; start `python -m trainvitals watch`, or check store in the settings."
                 )
