@@ -14,7 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trainvitals import checkpoints
-from trainvitals.demo import checkpoint, safetensors as own_safetensors, torch_file
+from trainvitals.demo import safetensors as own_safetensors
+from trainvitals.demo import torch_file
 from trainvitals.demo.training import Training, TrainingOptions
 from trainvitals.errors import InputError
 from trainvitals.records import CheckpointState

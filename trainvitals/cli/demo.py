@@ -53,7 +53,7 @@ def plan(home: demo_config.Home, settings: Settings, config: str, *, with_faults
         "--logs", str(home.logs), "--run", demo_config.RUN, "--schedule", "default" if with_faults else "none",
         "--", "--steps", str(demo_config.TOTAL_STEPS), "--checkpoint-every", str(demo_config.CHECKPOINT_EVERY_STEPS),
     ]  # fmt: skip
-    nodes = [sys.executable, "-m", "trainvitals.demo.simulated_nodes", "--config", config, "--run", demo_config.RUN]
+    nodes = [sys.executable, "-m", "trainvitals.demo.simulated_nodes", "--store", settings.store, "--run", demo_config.RUN]
     others = [*watch_children(settings, config), dashboard_child(settings, config), gpu_child(config)]
     return [
         Child("trainer", trainer, environment, restart=False),

@@ -14,11 +14,11 @@ import threading
 from collections.abc import Sequence
 from types import FrameType
 
-from trainvitals import settings
 from trainvitals.clock import Clock, SystemClock
 from trainvitals.errors import StoreError
 from trainvitals.records import NodeSample
-from trainvitals.store import encode, open_store
+from trainvitals.store import encode
+from trainvitals.store.open import open_store
 from trainvitals.store.protocol import Sink
 
 RACKS = 8
@@ -81,11 +81,11 @@ def publish(sink: Sink, stopping: threading.Event, clock: Clock | None = None, r
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """``python -m trainvitals.demo.simulated_nodes --config FILE``"""
+    """``python -m trainvitals.demo.simulated_nodes --store URL``"""
     parser = argparse.ArgumentParser(
         prog="python -m trainvitals.demo.simulated_nodes", description=(__doc__ or "").split("\n")[0]
     )
-    parser.add_argument("--config", help="settings file; only its store is used")
+    parser.add_argument("--store", required=True, help="store to write to, as in the settings file: sqlite:///path/to/file.db")
     parser.add_argument("--run", default="demo", help="run that the nodes say they work for")
     args = parser.parse_args(argv)
     stopping = threading.Event()
@@ -95,7 +95,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, stop)
-    store = open_store(settings.load(args.config).store)
+    store = open_store(args.store)
     try:
         publish(store, stopping, run=args.run)
     finally:

@@ -48,8 +48,9 @@ def _train(args: argparse.Namespace) -> int:
         training = Training(options)
         control = ControlClient(str(args.run_dir), run=args.run, on_checkpoint=training.save, recorder=recorder)
         try:
-            if control.refuses_start:
-                sys.stderr.write(f"trainer: {control.refuses_start}\n")
+            refusal = control.refuses_start
+            if refusal is not None:
+                sys.stderr.write(f"trainer: {refusal}\n")
                 return 0
             if args.resume_from is not None:
                 training.resume(args.resume_from)
