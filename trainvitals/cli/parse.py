@@ -106,9 +106,11 @@ def read_log(name: str, format: str = "auto", timezone: str = "UTC") -> Iterator
 
 def _text_chunks(raw: IO[bytes], stack: ExitStack, shown: str) -> Iterable[bytes]:
     first = raw.read(_CHUNK_BYTES)
-    rest: IO[bytes] = raw
+    rest: IO[bytes] | gzip.GzipFile = raw
     if first.startswith(_GZIP_MAGIC):
-        rest = stack.enter_context(gzip.GzipFile(fileobj=io.BufferedReader(_Joined(first, raw)), mode="rb"))
+        unzipped = gzip.GzipFile(fileobj=io.BufferedReader(_Joined(first, raw)), mode="rb")
+        stack.callback(unzipped.close)
+        rest = unzipped
         first = rest.read(_CHUNK_BYTES)
     _refuse_what_is_no_log(first, shown)
     while first:

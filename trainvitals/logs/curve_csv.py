@@ -31,6 +31,7 @@ class CurveCsv:
     """State: the header's columns."""
 
     name = "curve_csv"
+    prelude: tuple[str, ...] = ()
 
     def __init__(self, times: LineTimes) -> None:
         self._columns: list[str | None] | None = None

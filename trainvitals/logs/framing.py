@@ -103,6 +103,8 @@ class LineFramer:
         return was_torn
 
     def _keep(self, data: bytes) -> None:
+        if not self._pending:
+            data = data.lstrip(b"\0")  # the hole of a truncated log may be longer than any line
         room = MAX_LINE_BYTES - len(self._pending)
         self._pending += data[:room]
         if len(data) > room and not self._is_overlong:

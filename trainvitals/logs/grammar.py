@@ -18,6 +18,8 @@ class Grammar(Protocol):
     """
 
     name: str
+    #: What a line holds that matters although it comes before the first record, by which the format is found.
+    prelude: tuple[str, ...]
     bad_records: int
 
     def feed(self, line: str) -> list[Record]:

@@ -27,6 +27,7 @@ class HookJsonl:
     """``take_header`` gives a header to whoever numbers the attempts."""
 
     name = "hook_jsonl"
+    prelude: tuple[str, ...] = ()
 
     def __init__(self, times: LineTimes) -> None:
         self._header: dict[str, Any] | None = None

@@ -79,6 +79,14 @@ class HuggingFace:
     """State: what the log said about steps, the last step given out, and a line that waits for the bar behind it."""
 
     name = "huggingface"
+    prelude: tuple[str, ...] = (
+        "%|",
+        "Num Epochs = ",
+        "Total optimization steps = ",
+        "logging_steps=",
+        "***** Running training *****",
+        "Continuing training from",
+    )
 
     def __init__(self, times: LineTimes) -> None:
         self._times = times
@@ -154,10 +162,11 @@ class HuggingFace:
             "time_ns": self._times.find(line[: line.find("{'")]),
             "values": metrics.values,
             "nonfinite": metrics.nonfinite,
-            "exact": self._step_of_epoch(epoch, "'epoch': '" in text) if epoch is not None else None,
+            "of_epoch": self._step_of_epoch(epoch, "'epoch': '" in text) if epoch is not None else None,
         }
         # Only a log that holds bars is worth waiting in, and only for what nothing else says.
-        if self._waiting["exact"] is None and self._bar is not None:
+        of_epoch = self._waiting["of_epoch"]
+        if self._bar is not None and (of_epoch is None or not of_epoch[1]):
             return []
         return self._release(False)
 
@@ -167,30 +176,40 @@ class HuggingFace:
             return []
         counted = self._step + (self._every or 1)
         step = counted
-        if waiting["exact"] is not None:
-            step = max(waiting["exact"], self._step + 1)
+        epoch_step, is_exact = waiting["of_epoch"] or (0, False)
+        if is_exact:
+            step = max(epoch_step, self._step + 1)
         elif self._bar is not None and self._bar > self._step and (has_bar or self._every is None):
             step = self._bar
+        elif epoch_step > self._step:
+            step = epoch_step
         if not self._is_every_said and (self._step > 0 or step > 1):
             self._every = step - self._step
         self._step = step
         self._steps_since_start += 1
         return [Step(step, 0, waiting["time_ns"], waiting["values"], waiting["nonfinite"])]
 
-    def _step_of_epoch(self, epoch: float, is_text: bool) -> int | None:
-        """The step, if the epoch is printed finely enough to tell: four digits as text, else as many decimals as were seen."""
+    def _step_of_epoch(self, epoch: float, is_text: bool) -> tuple[int, bool] | None:
+        """The step, and whether the epoch is printed finely enough for it to be exact; None without a plan in the log.
+
+        transformers 5 prints four digits as text, older versions two decimals, those between all of them.
+        """
         if not (self._epochs and self._total and 0 < epoch <= self._epochs):
             return None
-        self._decimals = max(self._decimals, len(repr(epoch).partition("e")[0].partition(".")[2]))
+        self._decimals = max(2, self._decimals, len(repr(epoch).partition("e")[0].partition(".")[2]))
         digits = 3 - math.floor(math.log10(epoch)) if is_text else self._decimals
         per_epoch = self._total / self._epochs
         error = 0.5 * 10.0**-digits * per_epoch
         step = epoch * per_epoch
         if error < 0.5:
-            return round(step)
-        if self._is_every_said and self._every is not None and error < self._every / 2:
-            return round(step / self._every) * self._every
-        return None
+            return round(step), True
+        if self._every is not None:
+            multiple = round(step / self._every) * self._every
+            if self._is_every_said and error < self._every / 2:
+                return multiple, True
+            if abs(self._step + self._every - step) <= error + 0.5:
+                return self._step + self._every, False
+        return max(1, round(step)), False
 
     def _other(self, text: str) -> list[Record]:
         values: dict[str, float] = {}

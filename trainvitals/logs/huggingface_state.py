@@ -25,6 +25,7 @@ class HuggingFaceState:
     """State: whether the list was reached, and the row being read."""
 
     name = "huggingface_state"
+    prelude: tuple[str, ...] = ()
 
     def __init__(self, times: LineTimes) -> None:
         self._is_inside = False

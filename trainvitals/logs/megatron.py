@@ -55,6 +55,7 @@ class Megatron:
     """State: the loss key learnt from the log, and DeepSpeed's values for the coming Megatron line."""
 
     name = "megatron"
+    prelude: tuple[str, ...] = ("loaded checkpoint", "saved checkpoint", "saving checkpoint", "samples/sec", "skipped=")
 
     def __init__(self, times: LineTimes) -> None:
         self._times = times

@@ -56,6 +56,7 @@ class NanoGPT:
     """No state: each line stands for itself."""
 
     name = "nanogpt"
+    prelude: tuple[str, ...] = ("Resuming training from ", "val loss")
 
     def __init__(self, times: LineTimes) -> None:
         self._times = times

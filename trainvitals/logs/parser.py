@@ -10,32 +10,22 @@ from typing import Any
 from trainvitals.errors import InputError
 from trainvitals.identity import event_id
 from trainvitals.logs.attempts import AttemptTracker, Verdict
-from trainvitals.logs.curve_csv import CurveCsv
 from trainvitals.logs.faults import Faults
+from trainvitals.logs.finder import GRAMMARS, FormatFinder
 from trainvitals.logs.framing import LineFramer
 from trainvitals.logs.grammar import Grammar
 from trainvitals.logs.hook_jsonl import HookJsonl
-from trainvitals.logs.huggingface import HuggingFace
-from trainvitals.logs.huggingface_state import HuggingFaceState
-from trainvitals.logs.megatron import Megatron
-from trainvitals.logs.nanogpt import NanoGPT
 from trainvitals.logs.times import LineTimes
 from trainvitals.logs.values import is_extra
 from trainvitals.records import Event, Step
 from trainvitals.schema import MAX_EXTRA_METRICS
 
-#: In the order in which they are asked for a line.
-GRAMMARS: Mapping[str, type[HookJsonl | Megatron | HuggingFace | NanoGPT | HuggingFaceState | CurveCsv]] = {
-    grammar.name: grammar for grammar in (HookJsonl, Megatron, HuggingFace, NanoGPT, HuggingFaceState, CurveCsv)
-}
 ALIASES = {"hook": "hook_jsonl", "csv": "curve_csv", "hf": "huggingface", "trainer_state": "huggingface_state"}
 FORMATS = ("auto", *GRAMMARS, *ALIASES)
 #: Formats of whole files, which hold nothing else: their text is no place to look for faults.
 _DATA_FORMATS = frozenset({"hook_jsonl", "huggingface_state", "curve_csv"})
 #: The log's identity is the checksum of so many of its first bytes.
 KEY_BYTES = 4096
-#: Lines that a CSV or a JSON document may take to show what it is.
-_HEADER_LINES = 20
 
 
 class Parser:
@@ -58,8 +48,9 @@ class Parser:
         self._tracker = AttemptTracker()
         self._grammar: Grammar | None = GRAMMARS[wanted](self._times) if wanted != "auto" else None
         self._head = bytearray()
-        self._lines = 0
+        self._finder = FormatFinder()
         self._rewind: int | None = None  # number of the attempt inside this file, None before its first
+        self._file_digest = ""
         self._hook_key: str | None = None
         self._hook_rewind = 0
         self._header: dict[str, Any] = {}
@@ -71,6 +62,15 @@ class Parser:
     def format(self) -> str | None:
         """Name of the grammar in use; None while none was found."""
         return self._grammar.name if self._grammar is not None else None
+
+    @property
+    def mtime_ns(self) -> int | None:
+        """When the log was last written: a reader that follows it keeps this up to date, for times without a year."""
+        return self._times.mtime_ns
+
+    @mtime_ns.setter
+    def mtime_ns(self, value: int | None) -> None:
+        self._times.mtime_ns = value
 
     @property
     def counters(self) -> dict[str, int]:
@@ -105,21 +105,18 @@ class Parser:
         self._times.mtime_ns = mtime_ns
 
     def _line(self, line: str, end: int, records: list[Step | Event]) -> None:
+        kept: list[tuple[int, str]] = []
         if self._grammar is None:
-            self._lines += 1
-            for grammar in GRAMMARS.values():
-                if grammar in (CurveCsv, HuggingFaceState) and self._lines > _HEADER_LINES:
-                    continue
-                if grammar is CurveCsv and line.startswith("#"):
-                    self._lines -= 1  # comments above a header may be long
-                    continue
-                if grammar.sniff((line,)) >= 1.0:
-                    self._grammar = grammar(self._times)
-                    break
+            self._grammar = self._finder.find(line, end, self._times)
+            if self._grammar is not None:
+                kept, self._finder.kept = self._finder.kept, []
         grammar_in_use = self._grammar
         if grammar_in_use is None or grammar_in_use.name not in _DATA_FORMATS:
             records.extend(self._numbered(event, end) for event in self._faults.feed(line))
         if grammar_in_use is not None:
+            for earlier_end, earlier in kept:
+                for record in grammar_in_use.feed(earlier):
+                    self._take(record, earlier_end, records)
             for record in grammar_in_use.feed(line):
                 self._take(record, end, records)
             if isinstance(grammar_in_use, HookJsonl) and (header := grammar_in_use.take_header()) is not None:
@@ -155,8 +152,11 @@ class Parser:
             self._hook_rewind += 1
             data |= {**self._header, "key": key, "source": "hook"}
         else:
-            self._rewind = 0 if self._rewind is None else self._rewind + 1
-            key = f"{self._digest(end)}/{self._rewind}"
+            if self._rewind is None:
+                self._rewind, self._file_digest = 0, self._digest(end)
+            else:
+                self._rewind += 1
+            key = f"{self._file_digest}/{self._rewind}"
             data |= {"key": key, "source": "log"}
         text = f"attempt {number} starts at step {first.step}"
         return Event(
@@ -195,8 +195,9 @@ class Parser:
             "tracker": self._tracker.to_state(),
             "mtime_ns": self._times.mtime_ns,
             "head": self._head.decode("latin-1"),
-            "lines": self._lines,
+            "finder": self._finder.to_state(),
             "rewind": self._rewind,
+            "file_digest": self._file_digest,
             "hook": [self._hook_key, self._hook_rewind, dict(self._header)],
             "extras": sorted(self._extras),
             "events": self._events,
@@ -213,7 +214,8 @@ class Parser:
         self._tracker.restore(state["tracker"])
         self._times.mtime_ns = state["mtime_ns"]
         self._head = bytearray(state["head"].encode("latin-1"))
-        self._lines, self._rewind, self._events = state["lines"], state["rewind"], state["events"]
+        self._finder.restore(state["finder"])
+        self._rewind, self._file_digest, self._events = state["rewind"], state["file_digest"], state["events"]
         self._hook_key, self._hook_rewind, self._header = state["hook"]
         self._extras = set(state["extras"])
         self._counts = {name: int(count) for name, count in state["counts"].items()}

@@ -1,0 +1,260 @@
+"""Follow the log files that match some patterns: new files, rotation, truncation, deletion, and a restart of the reader.
+
+A file that takes the place of another at the same path continues the same log: the parser stays, the torn line is lost.
+The rest of a renamed file is read before its successor. Nothing is read twice: a renamed file is known by its inode.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+import stat
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from trainvitals.clock import Clock, SystemClock
+from trainvitals.logs.cursor import Cursor, begins_with
+from trainvitals.logs.parser import Parser
+from trainvitals.records import Event, Step
+
+_CHUNK_BYTES = 1 << 18
+#: Files followed at once; each holds a file descriptor.
+MAX_FILES = 256
+_MAX_FINISHED = 1024
+#: A deleted file may still be written; it is let go when it has not grown for so long.
+_DELETED_GRACE_S = 600.0
+_COMPRESSED = (".gz", ".bz2", ".xz", ".zst")
+
+
+class _Stream:
+    """One log: the file it is read from now, and its parser."""
+
+    def __init__(self, path: str, parser: Parser, cursor: Cursor) -> None:
+        self.path, self.parser, self.cursor = path, parser, cursor
+        self.is_restored = False
+        self.quiet_since_s: float | None = None  # the path is gone and nothing was read since
+
+    def close(self) -> None:
+        self.cursor.close()
+
+
+class LogSource:
+    """``poll`` returns what is new. The caller keeps ``to_state`` in the same transaction as what ``poll`` returned.
+
+    ``counters``: truncations, rotations, unreadable, files_beyond_limit, and the sums of ``Parser.counters``.
+    """
+
+    def __init__(self, patterns: Sequence[str], format: str = "auto", timezone: str = "UTC", clock: Clock | None = None) -> None:
+        self._patterns = tuple(patterns)
+        self._format, self._timezone = format, timezone
+        Parser(format, timezone)  # wrong names are errors here, not in the first poll
+        self._clock = clock if clock is not None else SystemClock()
+        self._streams: dict[str, _Stream] = {}
+        self._finished: dict[tuple[int, int], tuple[int, str]] = {}
+        self._verified: dict[str, tuple[int, int, int, int]] = {}
+        self._turn = 0
+        self._counts = {"truncations": 0, "rotations": 0, "unreadable": 0, "files_beyond_limit": 0}
+        self._past: dict[str, int] = {}
+
+    @property
+    def counters(self) -> dict[str, int]:
+        """What happened to the files, and what was left out of them."""
+        total = dict(self._counts)
+        for counts in (self._past, *(stream.parser.counters for stream in self._streams.values())):
+            for name, count in counts.items():
+                total[name] = total.get(name, 0) + count
+        return total
+
+    @property
+    def paths(self) -> list[str]:
+        """The logs that are followed."""
+        return sorted(self._streams)
+
+    def poll(self, max_bytes: int = 4 << 20) -> list[tuple[str, Step | Event]]:
+        """Read at most about ``max_bytes`` and return the records with the path of their log."""
+        present = self._look()
+        records: list[tuple[str, Step | Event]] = []
+        streams = [self._streams[path] for path in sorted(self._streams)]
+        self._turn += 1
+        budget = max_bytes
+        for number in range(len(streams)):
+            stream = streams[(number + self._turn) % len(streams)]
+            budget = self._read(stream, present, budget, records)
+            if budget <= 0:
+                break
+        return records
+
+    def close(self) -> None:
+        """Let go of all files; ``to_state`` still works."""
+        for stream in self._streams.values():
+            stream.close()
+
+    def _look(self) -> dict[str, tuple[int, int]]:
+        """Path -> identity of the files that are there now, without those read under another name; opens new logs."""
+        present: dict[str, tuple[int, int]] = {}
+        held = {stream.cursor.identity: stream for stream in self._streams.values() if stream.cursor.is_open}
+        for stream in self._streams.values():
+            if stream.is_restored and self._attach(stream):
+                held[stream.cursor.identity] = stream
+        for path in self._matches():
+            try:
+                status = Path(path).stat()
+            except OSError:
+                continue  # it went away between the listing and now
+            if not stat.S_ISREG(status.st_mode):
+                continue
+            identity = (status.st_dev, status.st_ino)
+            holder = held.get(identity)
+            if holder is not None and holder.path != path:
+                continue
+            if holder is None and self._was_finished(path, status):
+                continue
+            present[path] = identity
+            if path not in self._streams:
+                opened = self._open(path)
+                if opened is not None:
+                    held[identity] = opened
+        return present
+
+    def _matches(self) -> list[str]:
+        found = {path for pattern in self._patterns for path in glob.iglob(pattern, recursive=True)}  # noqa: PTH207 (patterns are absolute)
+        return sorted(path for path in found if not path.endswith(_COMPRESSED))
+
+    def _open(self, path: str) -> _Stream | None:
+        if len(self._streams) >= MAX_FILES and not self._forget_one():
+            self._counts["files_beyond_limit"] += 1
+            return None
+        try:
+            cursor = Cursor.opened(path)
+        except OSError:
+            self._counts["unreadable"] += 1
+            return None
+        stream = _Stream(path, Parser(self._format, self._timezone, cursor.mtime_ns), cursor)
+        self._streams[path] = stream
+        return stream
+
+    def _forget_one(self) -> bool:
+        for path, stream in self._streams.items():
+            if not stream.cursor.is_open:
+                for name, count in stream.parser.counters.items():
+                    self._past[name] = self._past.get(name, 0) + count
+                del self._streams[path]
+                return True
+        return False
+
+    def _attach(self, stream: _Stream) -> bool:
+        """After a restart: find the file again, under its own name or the one that a rotation gave it."""
+        stream.is_restored = False
+        if stream.cursor.reopen(stream.path):
+            return True
+        if stream.cursor.offset == 0:
+            return False  # nothing of it was read: its path is opened anew
+        try:
+            with os.scandir(Path(stream.path).parent) as entries:
+                names = [entry.path for entry in entries if entry.inode() == stream.cursor.inode]
+        except OSError:
+            return False
+        return any(stream.cursor.reopen(name) for name in names)
+
+    def _was_finished(self, path: str, status: os.stat_result) -> bool:
+        """Whether this is a rotated file that was read to its end, and no new one with an old inode number."""
+        identity = (status.st_dev, status.st_ino)
+        fingerprint = self._finished.get(identity)
+        if fingerprint is None:
+            return False
+        seen = (*identity, status.st_size, status.st_mtime_ns)
+        if self._verified.get(path) == seen:
+            return True
+        if begins_with(path, fingerprint):
+            self._verified[path] = seen
+            return True
+        del self._finished[identity]
+        return False
+
+    def _read(
+        self,
+        stream: _Stream,
+        present: dict[str, tuple[int, int]],
+        budget: int,
+        records: list[tuple[str, Step | Event]],
+    ) -> int:
+        try:
+            while budget > 0:
+                if stream.cursor.was_rewritten():
+                    self._counts["truncations"] += 1
+                    stream.cursor.rewind()
+                    stream.parser.next_file(stream.cursor.mtime_ns)
+                data = stream.cursor.read(min(_CHUNK_BYTES, budget))
+                if data:
+                    budget -= len(data)
+                    stream.quiet_since_s = None
+                    stream.parser.mtime_ns = stream.cursor.mtime_ns
+                    records.extend((stream.path, record) for record in stream.parser.feed(data))
+                elif not self._move_on(stream, present):
+                    break
+        except OSError:
+            # A stale handle on a network disk: the file is opened again by name in the next poll.
+            self._counts["unreadable"] += 1
+            stream.close()
+            stream.is_restored = True
+        return budget
+
+    def _move_on(self, stream: _Stream, present: dict[str, tuple[int, int]]) -> bool:
+        """At the end of a file: go on with the one that took its place. False when there is none."""
+        identity = present.get(stream.path)
+        if identity == stream.cursor.identity and stream.cursor.is_open:
+            stream.quiet_since_s = None
+            return False
+        if identity is None:
+            if stream.cursor.is_open and not Path(stream.path).exists():
+                now_s = self._clock.monotonic_s()
+                stream.quiet_since_s = now_s if stream.quiet_since_s is None else stream.quiet_since_s
+                if now_s - stream.quiet_since_s >= _DELETED_GRACE_S:
+                    stream.close()
+            return False
+        if Path(stream.path).stat().st_size == 0:
+            return False  # after a rename the writer goes on in the old file until it opens the new one
+        successor = Cursor.opened(stream.path)
+        if stream.cursor.offset > 0:
+            self._counts["rotations"] += 1
+            self._finish(stream.cursor)
+            stream.parser.next_file(successor.mtime_ns)
+        stream.close()
+        stream.cursor = successor
+        present[stream.path] = successor.identity
+        return True
+
+    def _finish(self, cursor: Cursor) -> None:
+        self._finished[cursor.identity] = cursor.fingerprint()
+        while len(self._finished) > _MAX_FINISHED:
+            del self._finished[next(iter(self._finished))]
+        if len(self._verified) > _MAX_FINISHED:
+            self._verified.clear()
+
+    def to_state(self) -> dict[str, Any]:
+        """JSON values only: every position, torn line and parser."""
+        return {
+            "version": 1,
+            "streams": [
+                {"path": path, "cursor": stream.cursor.to_state(), "parser": stream.parser.to_state()}
+                for path, stream in self._streams.items()
+            ],
+            "finished": [[*identity, *fingerprint] for identity, fingerprint in self._finished.items()],
+            "counters": self._counts,
+            "past": self._past,
+        }
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Continue exactly where ``to_state`` was taken, also when files were rotated since."""
+        self.close()
+        self._streams = {}
+        for saved in state["streams"]:
+            parser = Parser(self._format, self._timezone)
+            parser.restore(saved["parser"])
+            stream = _Stream(saved["path"], parser, Cursor.from_state(saved["cursor"]))
+            stream.is_restored = True
+            self._streams[stream.path] = stream
+        self._finished = {(device, inode): (length, digest) for device, inode, length, digest in state["finished"]}
+        self._counts = {name: int(count) for name, count in state["counters"].items()}
+        self._past = {name: int(count) for name, count in state["past"].items()}
