@@ -100,7 +100,7 @@ def superseding_steps(frame: pd.DataFrame, of_attempt: npt.NDArray[np.int64]) ->
     if frame.empty:
         return {}
     steps = numbers(frame, "step")
-    firsts = {int(number): float(np.nanmin(steps[of_attempt == number])) for number in np.unique(of_attempt)}
+    firsts = {int(number): float(np.fmin.reduce(steps[of_attempt == number], initial=np.inf)) for number in np.unique(of_attempt)}
     known = sorted(firsts)
     return {number: min(firsts[newer] for newer in known[place:]) for place, number in enumerate(known[:-1], 1)}
 

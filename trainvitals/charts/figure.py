@@ -6,6 +6,7 @@ show it in one row only.
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -38,7 +39,7 @@ def figure_dict(data: CurveData, theme: str, rows: tuple[str, ...] | None, *, co
         style = styles[row]
         in_row = [series for series in data.series if row_of(series.metric) == row]
         is_log = row == "grad_norm" and all_positive(in_row)
-        axis = axis_base(colours, style, domain, is_log=is_log)
+        axis = axis_base(colours, style, domain, is_log=is_log, decades=_decades(in_row) if is_log else 0.0)
         if row == GPU_UTILIZATION:
             axis["range"] = [0, 105]
         layout[_axis_name(index)] = axis
@@ -71,6 +72,13 @@ def all_positive(series: list[CurveSeries]) -> bool:
     lows = [one.low[np.isfinite(one.low)] for one in series]
     finite = np.concatenate(lows) if lows else np.empty(0, np.float32)
     return bool(finite.size) and bool((finite > 0).all())
+
+
+def _decades(series: list[CurveSeries]) -> float:
+    """Powers of ten between the lowest and the highest value; all values are positive."""
+    low = min(float(np.nanmin(one.low)) for one in series if np.isfinite(one.low).any())
+    high = max(float(np.nanmax(one.high)) for one in series if np.isfinite(one.high).any())
+    return math.log10(high / low)
 
 
 def x_extent(data: CurveData) -> tuple[float, float]:
@@ -128,9 +136,7 @@ def _series_traces(series: CurveSeries, style: RowStyle, axis: str, colours: Any
                 "line": {"color": with_alpha(colour, 0.28 if series.is_superseded else 0.45), "width": 1},
             }
         )
-    number = "%{y:.5~g}" if style.number != "~s" else "%{y:.4~s}"
-    ends = style.number.replace("~", ".4~") if style.number != "~e" else ".3~e"
-    hover = f"{number}{style.suffix}"
+    hover = f"%{{y:{style.precise}}}{style.suffix}"
     mean_trace = {
         **common,
         "x": typed(x),
@@ -145,7 +151,7 @@ def _series_traces(series: CurveSeries, style: RowStyle, axis: str, colours: Any
         mean_trace |= {"mode": "lines+markers", "marker": {"size": 5, "color": colour}}
     if has_range:
         mean_trace["customdata"] = typed(np.column_stack((low, high)).astype(np.float32))
-        hover += f" <i>%{{customdata[0]:{ends}}} – %{{customdata[1]:{ends}}}</i>"
+        hover += f" <i>%{{customdata[0]:{style.precise}}} – %{{customdata[1]:{style.precise}}}</i>"
     mean_trace["hovertemplate"] = f"{hover}<extra>{escape(name)}</extra>"
     traces.append(mean_trace)
     return traces

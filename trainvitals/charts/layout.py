@@ -62,8 +62,10 @@ def layout_base(
     }
 
 
-def axis_base(colours: Mapping[str, str], style: RowStyle, domain: tuple[float, float], *, is_log: bool) -> dict[str, Any]:
-    """The y axis of one row; only x can be zoomed, y always follows the data."""
+def axis_base(
+    colours: Mapping[str, str], style: RowStyle, domain: tuple[float, float], *, is_log: bool, decades: float = 0.0
+) -> dict[str, Any]:
+    """The y axis of one row; only x can be zoomed, y always follows the data. decades: span of the data on a log axis."""
     axis: dict[str, Any] = {
         "domain": list(domain),
         "anchor": "x",
@@ -77,7 +79,7 @@ def axis_base(colours: Mapping[str, str], style: RowStyle, domain: tuple[float, 
         "tickfont": {"color": colours["dim"], "size": 11},
     }
     if is_log:
-        axis |= {"type": "log", "minor": {"showgrid": False}}
+        axis |= {"type": "log", "minor": {"showgrid": False}} | ({"dtick": 1} if decades >= 1 else {})
     elif style.from_zero:
         axis["rangemode"] = "tozero"
     return axis

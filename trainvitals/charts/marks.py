@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
@@ -74,7 +75,7 @@ def shapes_and_labels(
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """Shapes under and over the curves, and the annotations that name them."""
     shapes, labels = [], []
-    for span in data.spans:
+    for span in clipped(data.spans):
         shapes.append(_span_shape(span, x_range, colours))
         if span.label:
             labels.append(_span_label(span, x_range, colours))
@@ -86,6 +87,17 @@ def shapes_and_labels(
     labels = labels[:MAX_LABELS]
     visible = fitting(labels, x_range, width_px)
     return shapes, [_annotation(label, is_visible) for label, is_visible in zip(labels, visible, strict=True)]
+
+
+def clipped(spans: Sequence[CurveSpan]) -> list[CurveSpan]:
+    """A pause ends what is shaded as sick: two shades on top of each other would read as a third thing."""
+    pauses = [span.x0 for span in spans if span.kind == "paused"]
+    result = []
+    for span in spans:
+        cuts = [x for x in pauses if x >= span.x0 and (span.x1 is None or x < span.x1)]
+        is_cut = span.kind != "paused" and bool(cuts)
+        result.append(replace(span, x1=min(cuts)) if is_cut else span)
+    return result
 
 
 def thinned(lines: Sequence[CurveLine]) -> list[CurveLine]:

@@ -15,21 +15,22 @@ ROW_ORDER = ("loss", "grad_norm", THROUGHPUT_ROW, "lr", GPU_UTILIZATION)
 
 @dataclass(frozen=True)
 class RowStyle:
-    """colour: a palette role. weight: share of the height. number: d3 format of ticks. from_zero: the axis starts at 0."""
+    """colour: a palette role. weight: share of the height. number, precise: d3 formats of ticks and of the hover box. from_zero: the axis starts at 0."""
 
     title: str
     colour: str
     weight: float
     number: str
+    precise: str
     from_zero: bool = False
     suffix: str = ""
 
 
 _STYLES = {
-    "loss": RowStyle("loss", "loss", 3.0, "~g"),
-    "grad_norm": RowStyle("grad norm", "grad_norm", 2.0, "~g"),
-    "lr": RowStyle("learning rate", "lr", 1.3, "~e"),
-    GPU_UTILIZATION: RowStyle("GPU utilization", "gpu", 1.3, "~g", from_zero=True, suffix=" %"),
+    "loss": RowStyle("loss", "loss", 3.0, "~g", ".5~g"),
+    "grad_norm": RowStyle("grad norm", "grad_norm", 2.0, "~g", ".4~g"),
+    "lr": RowStyle("learning rate", "lr", 1.3, "~e", ".4~e"),
+    GPU_UTILIZATION: RowStyle("GPU utilization", "gpu", 1.3, "~g", ".4~g", from_zero=True, suffix=" %"),
 }
 _THROUGHPUT_TITLES = {
     "tokens_per_s": "tokens/s",
@@ -47,5 +48,5 @@ def row_of(metric: str) -> str:
 def row_style(row: str, metric: str) -> RowStyle:
     """Style of a row that shows ``metric``; an extra metric gets its own name as title."""
     if row == THROUGHPUT_ROW:
-        return RowStyle(_THROUGHPUT_TITLES.get(metric, THROUGHPUT_ROW), "throughput", 1.6, "~s", from_zero=True)
-    return _STYLES.get(row) or RowStyle(metric, "extra", 1.6, "~g")
+        return RowStyle(_THROUGHPUT_TITLES.get(metric, THROUGHPUT_ROW), "throughput", 1.6, "~s", ".4~s", from_zero=True)
+    return _STYLES.get(row) or RowStyle(metric, "extra", 1.6, "~g", ".5~g")

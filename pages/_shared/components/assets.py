@@ -29,3 +29,13 @@ def plotly_url() -> str:
 def asset_text(name: str) -> str:
     """Text of a script or style beside this file."""
     return (_HERE / name).read_text(encoding="utf-8")
+
+
+def script(name: str) -> str:
+    """A component's script with what all of them share in front."""
+    return asset_text("common.js") + asset_text(name)
+
+
+def style(name: str) -> str:
+    """A component's style with the colour variables in front."""
+    return asset_text("tokens.css") + asset_text(name)

@@ -1,1 +1,78 @@
-export default function () {}
+// The verdict. Its clock runs in the browser, so that a page whose server is gone does not look live.
+
+const TONES = ["critical", "warning", "paused", "info", "ok"];
+
+function ageText(seconds) {
+  const s = Math.max(0, Math.round(seconds));
+  if (s < 120) return `${s} s`;
+  if (s < 7200) return `${Math.floor(s / 60)} min`;
+  return s < 172800 ? `${Math.floor(s / 3600)} h` : `${Math.floor(s / 86400)} days`;
+}
+
+function openBand(root) {
+  const title = el("div", "tv-title"), word = el("span", "tv-word"), headline = el("span", "tv-headline");
+  const text = el("div", "tv-text"), automatic = el("span", "tv-automatic");
+  const decision = el("span", "tv-decision"), decisionLabel = el("b", "", "Your decision: "), decisionText = el("span");
+  const facts = el("div", "tv-facts"), factText = el("span"), age = el("span", "tv-age"), contact = el("span", "tv-contact");
+  const actions = el("div", "tv-actions");
+  title.append(word, headline);
+  decision.append(decisionLabel, decisionText);
+  text.append(automatic, decision);
+  facts.append(factText, age, contact);
+  root.append(title, actions, text, facts);
+  root.setAttribute("role", "status");
+  root.setAttribute("aria-live", "polite");
+  age.setAttribute("aria-live", "off");
+  contact.setAttribute("aria-live", "assertive");
+
+  let api, view = {}, receivedAt = Date.now();
+
+  function tick() {
+    const since = (Date.now() - receivedAt) / 1000;
+    const isKnown = typeof view.data_age_s === "number";
+    const seconds = isKnown ? view.data_age_s + since : 0;
+    const isStale = !isKnown || seconds > (view.stale_after_s || 30);
+    const isAlone = since > Math.max(10, 5 * (view.refresh_s || 2));
+    setText(age, isKnown ? `${isStale ? "▲ " : ""}data ${ageText(seconds)} old` : "▲ no data yet");
+    setText(contact, isAlone ? `▲ no answer from the dashboard for ${ageText(since)}` : "");
+    const tone = TONES.includes(view.tone) ? view.tone : "info";
+    const isThin = view.is_thin === undefined || view.is_thin === null
+      ? ["ok", "info"].includes(tone) && !view.decision && !(view.actions || []).length : Boolean(view.is_thin);
+    setClass(root, `tv-band tv-tone-${tone}${isThin ? " tv-thin" : ""}${isStale || isAlone ? " tv-stale" : ""}`);
+  }
+
+  function fillButton(node, action) {
+    setText(node, action.label || action.id);
+    const first = (view.actions || []).find((one) => one.is_primary && !one.is_disabled);
+    setClass(node, `tv-button${first && first.id === action.id ? " tv-primary" : ""}`);
+    node.disabled = Boolean(action.is_disabled);
+    node.title = action.help || "";
+  }
+
+  const timer = setInterval(tick, 1000);
+  return {
+    update(component) {
+      api = component;
+      view = component.data || {};
+      receivedAt = Date.now();
+      setText(word, view.word);
+      setText(headline, view.headline);
+      setText(automatic, view.automatic);
+      setText(decisionText, view.decision);
+      decision.hidden = !view.decision;
+      text.hidden = !view.automatic && !view.decision;
+      setText(factText, [view.since ? `since ${view.since}` : "", ...(view.facts || [])].filter(Boolean).join(" · "));
+      reconcile(actions, view.actions || [], (action) => action.id, (action) => {
+        const button = el("button");
+        button.type = "button";
+        button.addEventListener("click", () => api.setTriggerValue("action", action.id));
+        return button;
+      }, fillButton);
+      actions.hidden = !(view.actions || []).length;
+      tick();
+    },
+    close() { clearInterval(timer); },
+  };
+}
+
+export default function (component) { return mount(component, ".tv-band", openBand); }

@@ -9,13 +9,13 @@ from typing import Any
 
 import streamlit as st
 
-from pages._shared.components.assets import asset_text, plotly_url
+from pages._shared.components.assets import plotly_url, script, style
 
 _mount = st.components.v2.component(
     "trainvitals_live_chart",
     html="<div class='tv-chart'></div>",
-    css=asset_text("chart.css"),
-    js=asset_text("chart.js"),
+    css=style("chart.css"),
+    js=script("chart.js"),
     isolate_styles=False,
 )
 
@@ -42,6 +42,7 @@ def live_chart(
     height: pixels. uirevision: replaces the figure's own when given; a new value forgets the viewer's zoom.
     label: what a screen reader says. Double click, the Live button or the key L go back to live.
     """
+    held = st.session_state.get(key)
     result = _mount(
         key=key,
         data={
@@ -51,6 +52,7 @@ def live_chart(
             "height": height,
             "uirevision": uirevision,
             "label": label,
+            "range": _range(held.get("range")) if isinstance(held, Mapping) else None,
         },
         on_range_change=_nothing,
         on_click_change=_nothing,

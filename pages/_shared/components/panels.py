@@ -8,17 +8,17 @@ from typing import Any
 
 import streamlit as st
 
-from pages._shared.components.assets import asset_text
+from pages._shared.components.assets import script, style
 
-_css = asset_text("panels.css")
+_css = style("panels.css")
 _band = st.components.v2.component(
-    "trainvitals_verdict_band", html="<div class='tv-band'></div>", css=_css, js=asset_text("band.js"), isolate_styles=False
+    "trainvitals_verdict_band", html="<div class='tv-band'></div>", css=_css, js=script("band.js"), isolate_styles=False
 )
 _kpi = st.components.v2.component(
-    "trainvitals_kpi_row", html="<div class='tv-kpi'></div>", css=_css, js=asset_text("kpi.js"), isolate_styles=False
+    "trainvitals_kpi_row", html="<div class='tv-kpi'></div>", css=_css, js=script("kpi.js"), isolate_styles=False
 )
 _checks = st.components.v2.component(
-    "trainvitals_check_list", html="<ul class='tv-checks'></ul>", css=_css, js=asset_text("checks.js"), isolate_styles=False
+    "trainvitals_check_list", html="<ul class='tv-checks'></ul>", css=_css, js=script("checks.js"), isolate_styles=False
 )
 
 

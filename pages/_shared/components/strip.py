@@ -7,13 +7,13 @@ from typing import Any
 
 import streamlit as st
 
-from pages._shared.components.assets import asset_text
+from pages._shared.components.assets import script, style
 
 _mount = st.components.v2.component(
     "trainvitals_checkpoint_strip",
     html="<div class='tv-strip'></div>",
-    css=asset_text("strip.css"),
-    js=asset_text("strip.js"),
+    css=style("strip.css"),
+    js=script("strip.js"),
     isolate_styles=False,
 )
 

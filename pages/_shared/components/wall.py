@@ -7,13 +7,13 @@ from typing import Any
 
 import streamlit as st
 
-from pages._shared.components.assets import asset_text
+from pages._shared.components.assets import script, style
 
 _mount = st.components.v2.component(
     "trainvitals_node_wall",
     html="<div class='tv-wall'></div>",
-    css=asset_text("wall.css"),
-    js=asset_text("wall.js"),
+    css=style("wall.css"),
+    js=script("wall.js"),
     isolate_styles=False,
 )
 

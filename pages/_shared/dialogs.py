@@ -1,0 +1,112 @@
+"""Asking the trainer for something: who, why, one confirmation. The work is done on the server, in the button's callback."""
+
+import streamlit as st
+
+from pages._shared.state import Look, the_poller
+from pages._shared.text import plain
+from trainvitals.web import format as fmt
+from trainvitals.web.actions import ACTIONS, Outcome, ask
+from trainvitals.web.present import possible_actions
+
+WHO_KEY = "tv_who"
+OUTCOME_KEY = "tv_outcome"
+
+_MEANING = {
+    "pause": "The trainer finishes its step, saves a checkpoint, then holds its GPUs until somebody resumes it.",
+    "resume": "The trainer goes on from where it stands, with the weights it has in memory. This is no way back: "
+    "damaged weights stay damaged.",
+    "checkpoint": "The trainer saves a checkpoint after its present step and goes on.",
+}
+
+
+def open_dialog(action: str, seen: Look) -> None:
+    """Open the dialog of an action's id; an unknown one opens nothing."""
+    if action in possible_actions(seen.run.control) and action in ACTIONS:
+        st.session_state.pop(OUTCOME_KEY, None)
+        {"pause": _pause, "resume": _resume, "checkpoint": _checkpoint}[action](seen)
+    elif action == "safe" and seen.run.recommended is not None:
+        _way_back(seen)
+
+
+@st.dialog("Pause this run")
+def _pause(seen: Look) -> None:
+    _ask_form(seen, "pause")
+
+
+@st.dialog("Resume this run")
+def _resume(seen: Look) -> None:
+    _ask_form(seen, "resume")
+
+
+@st.dialog("Save a checkpoint now")
+def _checkpoint(seen: Look) -> None:
+    _ask_form(seen, "checkpoint")
+
+
+def _submit(run_name: str, action: str, expected_seq: int, nonce: str) -> None:
+    """The button's callback. A press that was carried out is not carried out again, whatever is run again."""
+    if st.session_state.get("tv_done_nonce") == nonce:
+        return
+    by, reason = str(st.session_state.get("tv_ask_who", "")), str(st.session_state.get("tv_ask_reason", ""))
+    if not by.strip() or not reason.strip():
+        st.session_state[OUTCOME_KEY] = Outcome(False, "Say who you are and why: both are kept with the request.")
+        return
+    outcome = ask(the_poller().settings, run_name, action, by, reason, expected_seq)
+    st.session_state[OUTCOME_KEY] = outcome
+    if outcome.is_done:
+        st.session_state[WHO_KEY] = by.strip()
+        st.session_state["tv_done_nonce"] = nonce
+
+
+def _ask_form(seen: Look, action: str) -> None:
+    outcome: Outcome | None = st.session_state.get(OUTCOME_KEY)
+    if outcome is not None and outcome.is_done:
+        st.session_state.pop(OUTCOME_KEY, None)
+        st.session_state["tv_asked"] = outcome.sentence
+        st.rerun()
+    control = seen.run.control
+    st.text(f"{seen.run.name}\nNow: {control.sentence}")
+    st.text(_MEANING[action])
+    nonce = f"{seen.run.name}/{action}/{control.seq}/{seen.now_ns}"
+    with st.form("tv_ask_form", border=False):
+        st.text_input(
+            "Who asks", value=st.session_state.get(WHO_KEY, ""), key="tv_ask_who", max_chars=200, placeholder="your name"
+        )
+        st.text_area("Why", key="tv_ask_reason", max_chars=2000, height=80, placeholder="what you saw; a ticket number")
+        label = {"pause": "Pause", "resume": "Resume", "checkpoint": "Save a checkpoint"}[action]
+        st.form_submit_button(plain(label), type="primary", on_click=_submit, args=(seen.run.name, action, control.seq, nonce))
+    if outcome is not None:
+        st.error(plain(outcome.sentence))
+
+
+@st.dialog("Way back", width="medium")
+def _way_back(seen: Look) -> None:
+    """What a restart from the safe checkpoint takes. The restart itself is the trainer's own command."""
+    safe = seen.run.recommended
+    if safe is None:
+        return
+    level = safe.level.value if safe.level is not None else "not verified"
+    optimizer = {
+        True: "with optimizer state",
+        False: "WITHOUT optimizer state: expect a rebound",
+        None: "optimizer state not known",
+    }[safe.has_optimizer]
+    redo = max(0, (seen.run.last_step or safe.step or 0) - (safe.step or 0))
+    st.text(
+        f"Safe checkpoint: step {fmt.step(safe.step)}, verified by {level}, {optimizer}, {fmt.size(safe.bytes)}.\n"
+        f"Going back runs {redo:,} steps again."
+    )
+    st.code(safe.path, language=None, wrap_lines=True)
+    st.text(
+        "1. Stop the trainer (python -m trainvitals control stop … or your scheduler).\n"
+        "2. Start it with its own resume option on the path above.\n"
+        "3. See here that the new attempt names this step, and that the loss comes back to what was usual."
+    )
+    st.text("Resuming instead goes on with the weights in memory.")
+
+
+def asked_note() -> None:
+    """Says once that a request went out; the state itself always comes from the trainer's status."""
+    sentence = st.session_state.pop("tv_asked", None)
+    if sentence:
+        st.toast(plain(sentence))

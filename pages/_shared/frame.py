@@ -1,0 +1,91 @@
+"""What stands on top of every page: run, liveness, time, and why the data are old when they are."""
+
+from pathlib import Path
+
+import streamlit as st
+
+from pages._shared.components import verdict_band
+from pages._shared.dialogs import open_dialog
+from pages._shared.state import RUN_KEY, Look, look, refresh_s, the_poller
+from trainvitals.web import format as fmt
+from trainvitals.web.present import band
+from trainvitals.web.stale import data_age_s
+
+_CSS = Path(__file__).parent / "style.css"
+
+
+def style() -> None:
+    """Our few rules on top of Streamlit's theme."""
+    st.html(_CSS)
+
+
+def _switch_run() -> None:
+    chosen = st.session_state.get("tv_run_select")
+    if chosen:
+        st.session_state[RUN_KEY] = chosen
+        st.query_params.from_dict({"run": chosen})
+
+
+def run_selector(current: str) -> None:
+    """A select box when there is more than one run to choose from."""
+    names = [run.name for run in the_poller().settings.runs]
+    if len(names) > 1:
+        st.selectbox(
+            "Run",
+            names,
+            index=names.index(current),
+            key="tv_run_select",
+            on_change=_switch_run,
+            label_visibility="collapsed",
+            width=320,
+        )
+
+
+def bar(seen: Look) -> None:
+    """One line: which run, how live, what time it is there."""
+    with st.container(key="tv-bar", horizontal=True, gap="medium"):
+        st.text(seen.run.name)
+        parts = []
+        if seen.run.attempts:
+            parts.append(f"attempt {seen.run.attempts[-1].number}")
+        if seen.run.settings.gpus:
+            parts.append(f"{seen.run.settings.gpus:,} GPUs")
+        age_s = data_age_s(seen.run, seen.now_ns)
+        is_live = age_s is not None and age_s <= 30 and not seen.snapshot.error
+        parts.append(
+            f"{'● live' if is_live else '○ not live'} · data {fmt.span(age_s) + ' old' if age_s is not None else 'never seen'}"
+        )
+        parts.append(f"breaker {seen.run.settings.breaker}")
+        parts.append(f"control {seen.run.control.state.replace('_', ' ')}")
+        st.text("   ·   ".join(parts))
+        st.text(fmt.moment(seen.now_ns, seen.zone, now_ns=seen.now_ns))
+
+
+def trouble(seen: Look) -> None:
+    """Why the page is older than it should be; nothing when it is not."""
+    if not seen.snapshot.error:
+        return
+    since = fmt.moment(seen.snapshot.error_since_ns, seen.zone, now_ns=seen.now_ns)
+    age_s = (seen.now_ns - seen.snapshot.taken_at_ns) / 1e9
+    with st.container(key="tv-trouble"):
+        st.text(
+            f"⚠ {seen.snapshot.error} Since {since}. What you see is {fmt.span(age_s)} old; it goes on by itself when the store answers."
+        )
+
+
+def head() -> Look | None:
+    """Bar, trouble and verdict band, for the top of every page's first fragment; None before the first snapshot."""
+    seen = look()
+    if seen is None:
+        return None
+    bar(seen)
+    trouble(seen)
+    action = verdict_band(band(seen.snapshot, seen.run, seen.now_ns, refresh_s()), key="tv_band")
+    if action:
+        open_dialog(action, seen)
+    return seen
+
+
+def head_fragment() -> None:
+    """The head alone, for pages whose other parts refresh at their own pace."""
+    st.fragment(head, run_every=refresh_s())()

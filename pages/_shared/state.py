@@ -1,0 +1,75 @@
+"""What every page asks first: the poller, the run that is looked at, the theme. The address carries the run."""
+
+from dataclasses import dataclass
+
+import streamlit as st
+
+from trainvitals.errors import TrainvitalsError
+from trainvitals.web.poller import Poller
+from trainvitals.web.process import poller
+from trainvitals.web.view import RunView, Snapshot
+
+RUN_KEY = "tv_run"
+
+
+@dataclass(frozen=True)
+class Look:
+    """One look at the poller: everything on a page comes from one of these, so that its parts agree."""
+
+    snapshot: Snapshot
+    run: RunView
+    now_ns: int
+
+    @property
+    def zone(self) -> str:
+        return self.run.settings.log_timezone
+
+
+def the_poller() -> Poller:
+    """The poller of this process; wrong settings end the page with the sentence that says what is wrong."""
+    try:
+        return poller()
+    except TrainvitalsError as error:
+        st.text(f"Trainvitals cannot start: {error}")
+        st.stop()
+
+
+def choose_run() -> str:
+    """Name of the run that the address, else this visit, else the settings name first; kept in the address."""
+    names = [run.name for run in the_poller().settings.runs]
+    if not names:
+        st.text("No run in the settings yet. Add a [[runs]] table to trainvitals.toml, or try: python -m trainvitals demo")
+        st.stop()
+    asked = st.query_params.get("run")
+    if asked is not None and asked not in names:
+        st.text(f"This dashboard knows no run {asked[:200]!r}; it shows {names[0]!r} instead.")
+    chosen = asked if asked in names else st.session_state.get(RUN_KEY, names[0])
+    chosen = chosen if chosen in names else names[0]
+    st.session_state[RUN_KEY] = chosen
+    if asked != chosen:
+        st.query_params["run"] = chosen
+    return chosen
+
+
+def look() -> Look | None:
+    """The newest snapshot of the chosen run; None (and a sentence) before the first one."""
+    held = the_poller()
+    snapshot = held.snapshot()
+    run = snapshot.run(str(st.session_state.get(RUN_KEY, "")))
+    if run is not None:
+        return Look(snapshot, run, held.now_ns())
+    if snapshot.error:
+        st.text(f"Nothing to show yet: {snapshot.error} This page goes on by itself as soon as it can be read.")
+    else:
+        st.text("Reading the store for the first time …")
+    return None
+
+
+def refresh_s() -> float:
+    """Seconds between two refreshes of a fragment."""
+    return max(0.5, the_poller().settings.dashboard.refresh_s)
+
+
+def theme() -> str:
+    """``light`` or ``dark``, as the browser shows it."""
+    return "dark" if st.context.theme.type == "dark" else "light"

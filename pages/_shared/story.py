@@ -1,0 +1,57 @@
+"""What is told of a finding, wherever one is picked."""
+
+import pandas as pd
+import streamlit as st
+
+from pages._shared.state import Look
+from trainvitals.records import Event, Finding
+from trainvitals.web import format as fmt
+
+GLYPHS = {"critical": "▲ critical", "warning": "△ warning", "info": "○ info"}
+
+
+def tell_finding(finding: Finding, seen: Look) -> None:
+    """Rule, extent and message of one finding, and the way to its incident."""
+    until = "still open" if finding.is_open else f"to {fmt.step(finding.last_step)}"
+    numbers = f" · {fmt.number(finding.value)} against {fmt.number(finding.expected)}" if finding.value is not None else ""
+    st.text(
+        f"{GLYPHS[finding.severity.value]} · {finding.rule} · attempt {finding.attempt} · "
+        f"from step {fmt.step(finding.first_step)} {until}{numbers}"
+    )
+    st.text(finding.message)
+    if finding.time_ns is not None:
+        st.text(fmt.moment(finding.time_ns, seen.zone, now_ns=seen.now_ns))
+    incident = next((incident for incident in seen.run.incidents if finding.id in incident.finding_ids), None)
+    if incident is not None:
+        st.page_link(
+            "incidents.py", label="Open the incident", icon=":material/arrow_forward:",
+            query_params={"run": seen.run.name, "incident": incident.id},
+        )  # fmt: skip
+
+
+def findings_frame(findings: list[Finding], seen: Look) -> pd.DataFrame:
+    """Findings as a table."""
+    return pd.DataFrame(
+        {
+            "severity": [GLYPHS[finding.severity.value] for finding in findings],
+            "rule": [finding.rule for finding in findings],
+            "from step": [finding.first_step for finding in findings],
+            "to step": [("open" if finding.is_open else fmt.step(finding.last_step)) for finding in findings],
+            "attempt": [finding.attempt for finding in findings],
+            "message": [finding.message for finding in findings],
+            "time": [fmt.moment(finding.time_ns, seen.zone, now_ns=seen.now_ns) for finding in findings],
+        }
+    )
+
+
+def events_frame(events: list[Event], seen: Look) -> pd.DataFrame:
+    """Events as a table, newest first."""
+    newest = sorted(events, key=lambda event: event.time_ns or 0, reverse=True)
+    return pd.DataFrame(
+        {
+            "time": [fmt.moment(event.time_ns, seen.zone, now_ns=seen.now_ns) for event in newest],
+            "what": [event.kind.replace("_", " ") for event in newest],
+            "step": [fmt.step(event.step) for event in newest],
+            "text": [event.text for event in newest],
+        }
+    )
