@@ -233,7 +233,8 @@ def _numerics(rule: str, evidence: Evidence) -> Check:
     leading = [f for f in evidence.findings if f.rule.startswith("grad_norm")]
     if leading:
         first = min(leading, key=lambda f: f.first_step)
-        lead = (evidence.onset_step or first.first_step) - first.first_step
+        losses = [f.first_step for f in evidence.findings if f.rule.startswith("loss_")]
+        lead = min(losses, default=first.first_step) - first.first_step
         when = (
             f"{lead:,} steps before the loss"
             if lead > 0
@@ -242,7 +243,10 @@ def _numerics(rule: str, evidence: Evidence) -> Check:
             else f"{-lead:,} steps after the loss"
         )
         return Check(
-            "numerics", "!", f"Grad norm rose {when}", f"{first.message} See clipping (max_grad_norm) and the loss scale."
+            "numerics",
+            "!",
+            f"Grad norm rose {when}",
+            f"{_sentence(first.message)} See clipping (max_grad_norm) and the loss scale.",
         )
     if not evidence.has_grad_norm:
         return Check("numerics", "?", "Grad norm is not logged", SYMPTOMS["occasional NaN"].action)
@@ -275,6 +279,10 @@ def _cluster(rule: str, evidence: Evidence) -> Check:
     return Check(
         "cluster", "–", "No fault in the log, no bad node", f"{len(evidence.nodes):,} nodes seen, ± 30 min around the onset"
     )
+
+
+def _sentence(text: str) -> str:
+    return text if text.endswith((".", "!", "?")) else f"{text}."
 
 
 def _around(evidence: Evidence, event: Event) -> bool:

@@ -45,9 +45,16 @@ SUSPECT_WEIGHTS = ("loss_", "grad_", "resume_")
 
 
 def run_view(
-    settings: Settings, store: Store, run: RunSettings, control: ControlView, now_ns: int, nodes: Sequence[NodeSample] = ()
+    settings: Settings,
+    store: Store,
+    run: RunSettings,
+    control: ControlView,
+    now_ns: int,
+    nodes: Sequence[NodeSample] = (),
+    requests: Sequence[Event] = (),
 ) -> RunView:
-    """Everything the pages show of ``run`` at ``now_ns``. Raises what the store raises."""
+    """Everything the pages show of ``run`` at ``now_ns``. requests: what was asked of it, from its control directory.
+    Raises what the store raises."""
     facts = read_facts(store, run.name, now_ns)
     rows = last_rows(store, run.name, now_ns)
     last = rows[-1] if rows else None
@@ -123,7 +130,7 @@ def run_view(
         incidents=facts.incidents,
         findings=facts.findings,
         events=facts.events,
-        control_history=facts.control,
+        control_history=tuple(sorted([*facts.control, *requests], key=lambda event: event.time_ns or 0)),
         not_watched=not_watched(run, control, facts, nodes, seen_ns, now_ns, settings, lost),
         lost_records=lost,
     )

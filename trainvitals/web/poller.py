@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from trainvitals.clock import Clock, SystemClock
 from trainvitals.errors import TrainvitalsError
 from trainvitals.incidents.verdict import span
+from trainvitals.records import Event, NodeSample
 from trainvitals.settings import RunSettings, Settings
 from trainvitals.store.protocol import Store
 from trainvitals.web.assemble import run_view
@@ -37,6 +38,8 @@ OpenStore = Callable[[], Store]
 Draw = Callable[[Store, RunView, CurveQuery, int], str]
 #: (run, now) -> control state; reads the run directory
 ReadControl = Callable[[RunSettings, int], ControlView]
+#: run -> all requests ever made of it, as events of kind ``control``
+ReadRequests = Callable[[RunSettings], Sequence[Event]]
 
 
 @dataclass
@@ -72,10 +75,19 @@ class Poller:
     """Holds the last good ``Snapshot`` and the curves in demand. ``start`` and ``stop`` run the threads; tests call ``tick``."""
 
     def __init__(
-        self, settings: Settings, open_store: OpenStore, draw: Draw, read_control: ReadControl, clock: Clock | None = None
+        self,
+        settings: Settings,
+        open_store: OpenStore,
+        draw: Draw,
+        read_control: ReadControl,
+        clock: Clock | None = None,
+        read_requests: ReadRequests | None = None,
     ) -> None:
         self._settings, self._draw, self._read_control = settings, draw, read_control
         self._clock: Clock = clock or SystemClock()
+        self._read_requests = read_requests
+        #: run -> (sequence number when read, requests): the history directory is read again only when the number changed.
+        self._requests: dict[str, tuple[int, Sequence[Event]]] = {}
         self._period_s = min(1.0, settings.dashboard.refresh_s)
         self._snapshots, self._curves_store = _Connection(open_store), _Connection(open_store)
         self._snapshot = Snapshot(0)
@@ -138,16 +150,20 @@ class Poller:
         try:
             store = self._snapshots.get()
             seen_nodes, seen_gpus = nodes(store, now_ns, self._settings), gpus(store, now_ns, self._settings)
-            runs = tuple(
-                run_view(self._settings, store, run, self._read_control(run, now_ns), now_ns, seen_nodes)
-                for run in self._settings.runs
-            )
+            runs = tuple(self._view(store, run, now_ns, seen_nodes) for run in self._settings.runs)
             self._snapshot = Snapshot(now_ns, runs, seen_nodes, seen_gpus)
         except Exception as error:  # noqa: BLE001 - becomes the sentence on the page, and goes to the log
             self._snapshots.drop()
             held = self._snapshot
             since_ns = held.error_since_ns if held.error else now_ns
             self._snapshot = replace(held, error=sentence(error), error_since_ns=since_ns)
+
+    def _view(self, store: Store, run: RunSettings, now_ns: int, seen_nodes: Sequence[NodeSample]) -> RunView:
+        control = self._read_control(run, now_ns)
+        if self._read_requests is not None and self._requests.get(run.name, (-1, ()))[0] != control.seq:
+            self._requests[run.name] = (control.seq, self._read_requests(run))
+        requests = self._requests.get(run.name, (0, ()))[1]
+        return run_view(self._settings, store, run, control, now_ns, seen_nodes, requests)
 
     def draw_due(self) -> int:
         """Draw every curve that is due, most overdue first; returns how many were drawn. Never raises."""

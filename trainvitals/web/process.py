@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-import atexit
+import logging
 import threading
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import asdict
+from typing import Any
 
 from trainvitals import settings as settings_module
-from trainvitals.control.request import look
+from trainvitals.control.request import history, look
+from trainvitals.errors import TrainvitalsError
+from trainvitals.records import Event
 from trainvitals.settings import RunSettings, Settings
-from trainvitals.store.protocol import Store
+from trainvitals.store.open import open_store
 from trainvitals.web.draw import draw
 from trainvitals.web.poller import Poller
 from trainvitals.web.view import ControlView
 
+log = logging.getLogger(__name__)
 _lock = threading.Lock()
 _poller: Poller | None = None
 
@@ -25,21 +31,52 @@ def poller() -> Poller:
         if _poller is None:
             _poller = make_poller(settings_module.load())
             _poller.start()
-            atexit.register(_poller.stop, 1.0)
         return _poller
 
 
 def make_poller(settings: Settings) -> Poller:
     """A poller on the store and the run directories that the settings name, not started."""
 
-    def open_store() -> Store:
-        from trainvitals.store import open_store as open_by_url
-
-        return open_by_url(settings.store, read_only=True)
-
-    return Poller(settings, open_store, draw, read_control)
+    return Poller(settings, lambda: open_store(settings.store, read_only=True), draw, read_control, read_requests=read_requests)
 
 
 def read_control(run: RunSettings, now_ns: int) -> ControlView:
     """Control state of a run, from its control files."""
     return ControlView(**asdict(look(run.dir, now_ns)))
+
+
+def read_requests(run: RunSettings) -> list[Event]:
+    """What was ever asked of a run, from its control directory: the audit does not depend on the store."""
+    return [
+        Event(
+            "control", request.issued_at_ns, id=f"{run.name}/request/{request.seq}", source=request.source,
+            text=f"asked for: {request.action or request.desired}",
+            data={
+                "seq": request.seq, "action": request.action, "desired": request.desired, "by": request.by,
+                "source": request.source, "reason": request.reason,
+            },
+        )
+        for request in history(run.dir)
+    ]  # fmt: skip
+
+
+def stop() -> None:
+    """End the poller of this process, if there is one; a later ``poller()`` makes a new one."""
+    global _poller
+    with _lock:
+        held, _poller = _poller, None
+    if held is not None:
+        held.stop(1.0)
+
+
+@asynccontextmanager
+async def lifespan(app: Any) -> AsyncIterator[dict[str, Any]]:
+    """What ``st.App(lifespan=…)`` takes: read the store before the first visitor comes, close it when the server ends."""
+    try:
+        poller()
+    except TrainvitalsError as error:
+        log.error("%s", error)  # the pages and /healthz say it too, and try again at each visit
+    try:
+        yield {}
+    finally:
+        stop()

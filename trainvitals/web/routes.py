@@ -27,10 +27,10 @@ def health() -> tuple[int, dict[str, object]]:
     snapshot = process_poller.snapshot()
     age_s = round((process_poller.now_ns() - snapshot.taken_at_ns) / 1e9, 1) if snapshot.taken_at_ns else None
     is_good = not snapshot.error and age_s is not None and age_s <= UNHEALTHY_AGE_S
-    error = snapshot.error or ("" if is_good else "No snapshot has been taken yet.")
+    why_not = snapshot.error or ("" if is_good else "No snapshot has been taken yet.")
     return (200 if is_good else 503), {
         "status": "ok" if is_good else "error",
-        "error": error,
+        "error": why_not,
         "snapshot_age_s": age_s,
         "runs": len(snapshot.runs),
     }

@@ -1,0 +1,1 @@
+"""The pages: they read what the poller holds, and draw it."""

@@ -1,0 +1,112 @@
+"""Checkpoints: which one is safe, which ones are not and why, on the run's own step axis."""
+
+import pandas as pd
+import streamlit as st
+
+from pages._shared.components import live_chart
+from pages._shared.frame import head_fragment
+from pages._shared.state import Look, look, refresh_s, theme
+from trainvitals.charts.checkpoints import LOOKS, timeline_json
+from trainvitals.records import CheckpointReport
+from trainvitals.web import format as fmt
+
+PICKED = "tv_checkpoint"
+
+
+def summary(seen: Look) -> None:
+    run = seen.run
+    if not run.checkpoints:
+        where = ", ".join(run.settings.checkpoints) or "no directory: set checkpoints in the settings of this run"
+        st.text(f"No checkpoint seen yet. Looked in: {where}.")
+        return
+    safe = run.recommended
+    if safe is None:
+        st.text("No checkpoint is verified yet: none can be called safe.")
+    else:
+        redo = max(0, (run.last_step or 0) - (safe.step or 0))
+        why = (
+            " (before the onset of the open incident)"
+            if run.newest_verified is not None and run.newest_verified.path != safe.path
+            else ""
+        )
+        st.text(f"Safe: step {fmt.step(safe.step)}{why}, verified by {level(safe)}; going back runs {redo:,} steps again.")
+
+
+def level(report: CheckpointReport) -> str:
+    return report.level.value if report.level is not None else "nothing"
+
+
+def optimizer(report: CheckpointReport) -> str:
+    return {True: "yes", False: "NO", None: "not known"}[report.has_optimizer]
+
+
+def frame(seen: Look) -> pd.DataFrame:
+    """The table, newest step first."""
+    reports = list(reversed(seen.run.checkpoints))
+    safe = seen.run.recommended.path if seen.run.recommended is not None else None
+    return pd.DataFrame(
+        {
+            "step": [fmt.step(report.step) for report in reports],
+            "state": [f"{LOOKS[report.state][1]} {report.state.value.replace('_', ' ')}" for report in reports],
+            "verified by": [level(report) if report.level is not None else "–" for report in reports],
+            "safe": ["◀ safe" if report.path == safe else "" for report in reports],
+            "optimizer": [optimizer(report) for report in reports],
+            "size": [fmt.size(report.bytes) for report in reports],
+            "age": [
+                fmt.span((seen.now_ns - report.modified_at_ns) / 1e9) if report.modified_at_ns is not None else fmt.UNKNOWN
+                for report in reports
+            ],
+            "reasons": ["; ".join(report.reasons) for report in reports],
+            "path": [report.path for report in reports],
+        }
+    )
+
+
+def detail(seen: Look) -> None:
+    path = st.session_state.get(PICKED)
+    report = next((report for report in seen.run.checkpoints if report.path == path), None)
+    if report is None:
+        return
+    with st.container(key="tv-card-checkpoint"):
+        state = report.state.value.replace("_", " ")
+        st.text(
+            f"Step {fmt.step(report.step)} · {state} · verified by {level(report)} · optimizer state: {optimizer(report)} · "
+            f"{report.files:,} files, {fmt.size(report.bytes)} · {report.format}"
+            + (f" · loss {fmt.number(report.loss)}" if report.loss is not None else "")
+        )
+        st.text(f"Written {fmt.moment(report.modified_at_ns, seen.zone, now_ns=seen.now_ns)}.")
+        for reason in report.reasons[:20]:
+            st.text(f"• {reason}")
+        st.code(report.path, language=None, wrap_lines=True)
+
+
+def body() -> None:
+    seen = look()
+    if seen is None:
+        return
+    summary(seen)
+    if not seen.run.checkpoints:
+        return
+    with st.container(key="tv-card-timeline"):
+        events = live_chart(
+            timeline_json(seen.run.checkpoints, seen.run.attempts, theme()),
+            key="tv_timeline",
+            height=150,
+            label="checkpoints by step",
+        )
+    if events.click and events.click.get("kind") == "checkpoint":
+        st.session_state[PICKED] = str(events.click.get("id", ""))
+    table = frame(seen)
+    event = st.dataframe(
+        table, hide_index=True, key="tv_checkpoint_table", on_select="rerun", selection_mode="single-row", height=360
+    )
+    rows = event["selection"]["rows"]
+    chosen = str(table["path"].iloc[rows[0]]) if rows and rows[0] < len(table) else None
+    if chosen is not None and chosen != st.session_state.get("tv_checkpoint_row"):
+        st.session_state[PICKED] = chosen
+    st.session_state["tv_checkpoint_row"] = chosen
+    detail(seen)
+
+
+head_fragment()
+st.fragment(body, run_every=max(5.0, refresh_s()))()

@@ -1,0 +1,146 @@
+"""Curves: every metric by step or by time; drag to zoom asks for that window in full resolution."""
+
+import streamlit as st
+
+from pages._shared.components import live_chart
+from pages._shared.frame import head_fragment
+from pages._shared.state import Look, look, refresh_s, the_poller, theme
+from pages._shared.story import tell_finding
+from trainvitals.charts.checkpoints import describe
+from trainvitals.schema import TRAIN_METRICS
+from trainvitals.web import format as fmt
+from trainvitals.web import window
+from trainvitals.web.view import CurveQuery
+
+CHART_HEIGHT = 600
+ROWS = ("loss", "grad_norm", "throughput", "lr", "gpu_utilization")
+SHOWN_BY_CHOICE = ("mfu", "loss_scale", "skipped", "loss_rank_min", "loss_rank_max", "loss_rank_std", "samples", "tokens")
+
+
+def forget_window() -> None:
+    """Back to the live range: the address no longer names a window."""
+    for name in ("from", "to"):
+        if name in st.query_params:
+            del st.query_params[name]
+    st.session_state.pop("tv_zoomed", None)
+    st.session_state["tv_chart_turn"] = st.session_state.get("tv_chart_turn", 0) + 1
+
+
+def asked_window(by: str) -> tuple[int | None, int | None] | None:
+    """The window that the address names, for this axis."""
+    if st.query_params.get("by", "step") != by:
+        return None
+    return window.read(by, st.query_params.get("from"), st.query_params.get("to"))
+
+
+def controls() -> tuple[str, str, tuple[str, ...]]:
+    """(axis, range, rows), as chosen above the chart."""
+    with st.container(horizontal=True, vertical_alignment="center", gap="medium"):
+        by_in_address = "time" if st.query_params.get("by") == "time" else "step"
+        by = st.segmented_control(
+            "Axis", ["step", "time"], default=by_in_address, key="tv_by", required=True, on_change=forget_window,
+            format_func=lambda axis: f"by {axis}", label_visibility="collapsed",
+        )  # fmt: skip
+        span = st.segmented_control(
+            "Range",
+            list(window.RANGES),
+            default="run",
+            key="tv_range",
+            required=True,
+            on_change=forget_window,
+            label_visibility="collapsed",
+        )
+        more = st.pills(
+            "More rows",
+            [m for m in SHOWN_BY_CHOICE if m in TRAIN_METRICS],
+            selection_mode="multi",
+            key="tv_more",
+            label_visibility="collapsed",
+        )
+    return by or "step", span or "run", (*ROWS, *(more or ()))
+
+
+def chart(seen: Look) -> None:
+    by, span, rows = controls()
+    turn = st.session_state.get("tv_chart_turn", 0)
+    linked = asked_window(by)
+    zoomed = st.session_state.get("tv_zoomed")
+    start, end = zoomed or linked or (None, None)
+    last_s = window.RANGES[span] if start is None and end is None else 0.0
+    query = CurveQuery(seen.run.name, rows, by=by, start=start, end=end, theme=theme(), last_s=last_s)
+    result = the_poller().curves(query)
+    key = f"tv_curves_{turn}"
+    if result is None or (not result.figure_json and not result.error):
+        # Another window is being drawn: the one before stays on screen until it is there.
+        held = st.session_state.get("tv_last_figure")
+        st.text("Drawing …")
+        if held:
+            live_chart(held, key=key, height=CHART_HEIGHT, uirevision=f"{seen.run.name}/{by}/{span}/{turn}")
+        return
+    with st.container(horizontal=True, vertical_alignment="center"):
+        if result.error:
+            old = f"{fmt.span((seen.now_ns - result.taken_at_ns) / 1e9)} old" if result.taken_at_ns else "missing"
+            st.text(f"⚠ This curve is {old}: {result.error}")
+        if start is not None or end is not None:
+            st.text(window_text(by, start, end, seen))
+            st.button("Back to live", key="tv_live", on_click=forget_window, shortcut="l")
+        else:
+            st.text("Live. Drag to zoom; click a mark for its story.")
+    if not result.figure_json:
+        return
+    st.session_state["tv_last_figure"] = result.figure_json
+    events = live_chart(result.figure_json, key=key, height=CHART_HEIGHT, uirevision=f"{seen.run.name}/{by}/{span}/{turn}")
+    follow(events.range, by)
+    if events.click:
+        st.session_state["tv_picked"] = (str(events.click.get("kind", "")), str(events.click.get("id", "")))
+
+
+def follow(shown: tuple[float, float] | None, by: str) -> None:
+    """Take over what the viewer zoomed to: into the address, and into the next query."""
+    zoomed = window.from_chart(by, shown) if shown is not None else None
+    if zoomed == st.session_state.get("tv_zoomed"):
+        return
+    if zoomed is None:
+        forget_window()
+    else:
+        st.session_state["tv_zoomed"] = zoomed
+        for name, value in window.write(by, *zoomed).items():
+            st.query_params[name] = value
+    st.rerun(scope="fragment")
+
+
+def window_text(by: str, start: int | None, end: int | None, seen: Look) -> str:
+    """The window in words."""
+    if by == "step":
+        return f"Steps {fmt.step(start) if start is not None else 'first'} to {fmt.step(end) if end is not None else 'now'}."
+    first = fmt.moment(start, seen.zone, now_ns=seen.now_ns) if start is not None else "the beginning"
+    return f"{first} to {fmt.moment(end, seen.zone, now_ns=seen.now_ns) if end is not None else 'now'}."
+
+
+def story(seen: Look) -> None:
+    """What the viewer clicked on."""
+    kind, identifier = st.session_state.get("tv_picked", ("", ""))
+    if asked := st.session_state.pop("tv_finding", None):
+        kind, identifier = st.session_state["tv_picked"] = ("finding", str(asked))
+    if kind == "finding":
+        finding = next((finding for finding in seen.run.findings if finding.id == identifier), None)
+        if finding is not None:
+            with st.container(key="tv-card-story"):
+                tell_finding(finding, seen)
+    elif kind == "checkpoint":
+        checkpoint = next((report for report in seen.run.checkpoints if report.path == identifier), None)
+        if checkpoint is not None:
+            with st.container(key="tv-card-story"):
+                st.text(f"Checkpoint: {describe(checkpoint)}")
+                st.code(checkpoint.path, language=None, wrap_lines=True)
+
+
+def body() -> None:
+    seen = look()
+    if seen is not None:
+        chart(seen)
+        story(seen)
+
+
+head_fragment()
+st.fragment(body, run_every=max(2.0, refresh_s()))()

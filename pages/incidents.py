@@ -1,0 +1,108 @@
+"""Incidents: what belongs together, the first suspect, and the checks in the order data, code, numerics, cluster."""
+
+import pandas as pd
+import streamlit as st
+
+from pages._shared.components import check_list
+from pages._shared.frame import head_fragment
+from pages._shared.state import Look, look, refresh_s
+from pages._shared.story import GLYPHS, events_frame, findings_frame
+from trainvitals.records import Incident
+from trainvitals.web import format as fmt
+from trainvitals.web import window
+from trainvitals.web.incident import NEAR_NS, incident_story
+
+PICKED = "tv_incident"
+
+
+def frame(seen: Look) -> pd.DataFrame:
+    incidents = seen.run.incidents
+    return pd.DataFrame(
+        {
+            "state": ["open" if incident.is_open else "over" for incident in incidents],
+            "severity": [GLYPHS[incident.severity.value] for incident in incidents],
+            "what": [incident.title for incident in incidents],
+            "from step": [fmt.step(incident.first_step) for incident in incidents],
+            "to step": [fmt.step(incident.last_step) if not incident.is_open else "…" for incident in incidents],
+            "began": [fmt.moment(incident.opened_at_ns, seen.zone, now_ns=seen.now_ns) for incident in incidents],
+            "lasted": [
+                fmt.span(((incident.closed_at_ns or seen.now_ns) - incident.opened_at_ns) / 1e9) for incident in incidents
+            ],
+            "rules": [", ".join(incident.rules) for incident in incidents],
+        }
+    )
+
+
+def chosen(seen: Look) -> Incident | None:
+    """The incident of the address, else the one picked in the table, else the first open one."""
+    asked = st.query_params.get("incident") or st.session_state.get(PICKED)
+    found = next((incident for incident in seen.run.incidents if incident.id == asked), None)
+    return found or next((incident for incident in seen.run.incidents if incident.is_open), None)
+
+
+def table(seen: Look) -> None:
+    event = st.dataframe(
+        frame(seen), hide_index=True, key="tv_incident_table", on_select="rerun", selection_mode="single-row",
+        height=min(260, 40 + 36 * max(1, len(seen.run.incidents))),
+    )  # fmt: skip
+    rows = event["selection"]["rows"]
+    picked = seen.run.incidents[rows[0]].id if rows and rows[0] < len(seen.run.incidents) else None
+    if picked is not None and picked != st.session_state.get("tv_incident_row"):
+        st.session_state[PICKED] = picked
+        st.query_params["incident"] = picked
+    st.session_state["tv_incident_row"] = picked
+
+
+def detail(incident: Incident, seen: Look) -> None:
+    story = incident_story(seen.run, seen.snapshot.nodes, incident)
+    until = (
+        f"over since {fmt.moment(incident.closed_at_ns, seen.zone, now_ns=seen.now_ns)}"
+        if incident.closed_at_ns
+        else "still open"
+    )
+    st.text(f"{GLYPHS[incident.severity.value]} · {incident.title}")
+    st.text(
+        f"Began {fmt.moment(incident.opened_at_ns, seen.zone, now_ns=seen.now_ns)} at step {fmt.step(incident.first_step)}; {until}."
+    )
+    left, right = st.columns([1, 1.3])
+    with left, st.container(key="tv-card-incident-checks"):
+        st.text(f"Seen: {story.symptom.name}. First suspect: {story.symptom.suspect}.")
+        st.text(story.symptom.action)
+        check_list(story.checks, key="tv_incident_checks")
+    with right, st.container(key="tv-card-incident-findings"):
+        st.text("Findings")
+        st.dataframe(findings_frame(list(story.findings), seen), hide_index=True, key="tv_incident_findings")
+        st.text(f"What happened within {fmt.span(NEAR_NS / 1e9)} around the onset")
+        if story.near:
+            st.dataframe(events_frame(list(story.near), seen), hide_index=True, key="tv_incident_near")
+        else:
+            st.text("Nothing that we know of.")
+    if incident.first_step is not None:
+        first, last = window.around(incident.first_step, incident.last_step)
+        st.page_link(
+            "curves.py", label="See it on the curves", icon=":material/show_chart:",
+            query_params={"run": seen.run.name, **window.write("step", first, last)},
+        )  # fmt: skip
+
+
+def body() -> None:
+    seen = look()
+    if seen is None:
+        return
+    if not seen.run.incidents:
+        st.text("No incident so far.")
+        return
+    asked = st.query_params.get("incident")
+    if asked and all(incident.id != asked for incident in seen.run.incidents):
+        st.text(f"No incident {asked[:200]!r} in this run.")
+    table(seen)
+    incident = chosen(seen)
+    if incident is not None:
+        with st.container(key="tv-card-incident"):
+            detail(incident, seen)
+    else:
+        st.text("Nothing is open. Pick a row to read an older incident.")
+
+
+head_fragment()
+st.fragment(body, run_every=max(3.0, refresh_s()))()

@@ -1,0 +1,107 @@
+"""Overview: one screen that says how the run is, what broke, what to check first and which checkpoint is safe."""
+
+import streamlit as st
+
+from pages._shared.components import check_list, checkpoint_strip, kpi_row, live_chart, node_wall
+from pages._shared.frame import head
+from pages._shared.state import Look, look, refresh_s, the_poller, theme
+from trainvitals.charts.checkpoints import strip
+from trainvitals.charts.nodes import wall_payload
+from trainvitals.web import format as fmt
+from trainvitals.web.present import nodes_tile, tiles
+from trainvitals.web.view import CurveQuery
+
+CHART_HEIGHT = 372
+WINDOW_S = 30 * 60.0
+
+
+@st.fragment(run_every=refresh_s())
+def top() -> None:
+    seen = head()
+    if seen is not None:
+        kpi_row(tiles(seen.snapshot, seen.run, seen.now_ns), key="tv_tiles")
+
+
+def chart(seen: Look) -> None:
+    with st.container(key="tv-head-chart"):
+        st.text("Last 30 minutes")
+    query = CurveQuery(
+        seen.run.name, ("loss", "grad_norm", "throughput"), by="time", theme=theme(), last_s=WINDOW_S, compact=True
+    )
+    result = the_poller().curves(query)
+    if result is None:
+        st.text("Drawing …")
+        return
+    if result.error:
+        age = f"The curve is {fmt.span((seen.now_ns - result.taken_at_ns) / 1e9)} old" if result.taken_at_ns else "No curve yet"
+        st.text(f"⚠ {age}: {result.error}")
+    if result.figure_json:
+        events = live_chart(
+            result.figure_json, key="tv_overview_chart", height=CHART_HEIGHT, label="loss and throughput, last 30 minutes"
+        )
+        if events.click and events.click.get("kind") == "finding":
+            st.session_state["tv_finding"] = events.click.get("id")
+            st.switch_page("curves.py", query_params={"run": seen.run.name})
+
+
+def checks(seen: Look) -> None:
+    with st.container(key="tv-head-checks"):
+        st.text("Check in this order")
+    if seen.run.checks:
+        check_list(seen.run.checks, key="tv_checks")
+        return
+    recent = seen.run.findings[:4]
+    st.text("Nothing is open, so there is nothing to check.")
+    if recent:
+        st.text("Latest marks:")
+        for finding in recent:
+            st.text(f"step {fmt.step(finding.first_step)} · {finding.message}"[:180])
+
+
+@st.fragment(run_every=max(2.0, refresh_s()))
+def middle() -> None:
+    seen = look()
+    if seen is None:
+        return
+    left, right = st.columns([2.7, 1])
+    with left, st.container(key="tv-card-chart"):
+        chart(seen)
+    with right, st.container(key="tv-card-checks", height=CHART_HEIGHT + 48, border=False):
+        checks(seen)
+
+
+@st.fragment(run_every=max(5.0, refresh_s()))
+def bottom() -> None:
+    seen = look()
+    if seen is None:
+        return
+    left, right = st.columns(2)
+    with left, st.container(key="tv-card-checkpoints"):
+        with st.container(key="tv-head-checkpoints"):
+            every = seen.run.settings.checkpoint_every_steps
+            st.text(f"Checkpoints · {len(seen.run.checkpoints):,} seen" + (f" · every {every:,} steps" if every else ""))
+        if seen.run.checkpoints:
+            path = checkpoint_strip(strip(seen.run.checkpoints, seen.run.recommended), key="tv_strip")
+            if path:
+                st.session_state["tv_checkpoint"] = path
+                st.switch_page("checkpoints.py", query_params={"run": seen.run.name})
+        else:
+            st.text("No checkpoint seen yet.")
+    with right, st.container(key="tv-card-nodes"):
+        tile = nodes_tile(seen.snapshot.nodes)
+        with st.container(key="tv-head-nodes"):
+            st.text(f"Nodes · {tile['value']} · {tile['context']}")
+        if seen.snapshot.nodes:
+            node = node_wall(wall_payload(seen.snapshot.nodes, seen.snapshot.gpus), key="tv_wall_small", height=64, compact=True)
+            if node:
+                st.session_state["tv_node"] = node
+                st.switch_page("nodes.py", query_params={"run": seen.run.name})
+        else:
+            st.text("No collector reports node health here.")
+    with st.container(key="tv-foot"):
+        st.text("Not watched: " + (" · ".join(seen.run.not_watched) if seen.run.not_watched else "nothing we know of") + ".")
+
+
+top()
+middle()
+bottom()

@@ -1,0 +1,31 @@
+"""Streamlit's main script: which pages there are. Each page reads and draws; nothing here knows of stores or files."""
+
+from pathlib import Path
+
+import streamlit as st
+
+from pages._shared.dialogs import asked_note
+from pages._shared.frame import run_selector, style
+from pages._shared.state import choose_run
+
+st.set_page_config(
+    page_title="Trainvitals",
+    page_icon=str(Path(__file__).parent / "_shared" / "icon.svg"),
+    layout="wide",
+    initial_sidebar_state="collapsed",
+)
+page = st.navigation(
+    [
+        st.Page("overview.py", title="Overview", default=True),
+        st.Page("curves.py", title="Curves"),
+        st.Page("incidents.py", title="Incidents"),
+        st.Page("checkpoints.py", title="Checkpoints"),
+        st.Page("nodes.py", title="Nodes"),
+        st.Page("control.py", title="Control"),
+    ],
+    position="top",
+)
+style()
+run_selector(choose_run())
+asked_note()
+page.run()

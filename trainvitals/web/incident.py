@@ -1,0 +1,52 @@
+"""One incident as it is told: its symptom, the checks with what is known, its findings, and what happened around it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from trainvitals.incidents.triage import Check, Symptom, symptom
+from trainvitals.records import Event, Finding, Incident, NodeSample
+from trainvitals.web.assemble import checks_of, leading_rule
+from trainvitals.web.view import RunView
+
+NEAR_NS = 30 * 60 * 10**9
+NEAR_KINDS = frozenset({"attempt_start", "attempt_end", "resume", "data", "fault", "breaker", "annotation", "message"})
+
+
+@dataclass(frozen=True)
+class IncidentStory:
+    """Everything the incidents page tells of one incident. findings by step, ``near`` by time."""
+
+    symptom: Symptom
+    checks: tuple[Check, ...]
+    findings: tuple[Finding, ...]
+    near: tuple[Event, ...]
+
+
+def incident_story(run: RunView, nodes: Sequence[NodeSample], incident: Incident) -> IncidentStory:
+    """The story of ``incident``, from the snapshot alone. Node states are those of now, so they count for open ones only."""
+    findings = sorted((finding for finding in run.findings if finding.id in incident.finding_ids), key=lambda f: f.first_step)
+    onset_ns = min((f.time_ns for f in findings if f.time_ns is not None), default=incident.opened_at_ns)
+    attempts = [a for a in run.attempts if a.started_ns <= onset_ns] or list(run.attempts)
+    attempt = attempts[-1] if attempts else None
+    nonfinite = [(m.name, m.nonfinite) for m in run.metrics.values() if m.nonfinite is not None] if incident.is_open else []
+    checks = checks_of(
+        run.findings, run.events, run.checkpoints, incident, onset_ns, attempt, nodes if incident.is_open else (), nonfinite,
+        "grad_norm" in run.metrics,
+    )  # fmt: skip
+    near = [
+        event
+        for event in [*run.events, *run.control_history]
+        if event.kind in NEAR_KINDS | {"control"} and _is_near(event, onset_ns)
+    ]
+    return IncidentStory(
+        symptom(leading_rule(incident, findings)),
+        checks,
+        tuple(findings),
+        tuple(sorted(near, key=lambda event: event.time_ns or 0)),
+    )
+
+
+def _is_near(event: Event, onset_ns: int) -> bool:
+    return event.time_ns is not None and abs(event.time_ns - onset_ns) <= NEAR_NS

@@ -1,0 +1,189 @@
+"""What the overview says, as plain mappings for the components: one place for its words, free of Streamlit."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from trainvitals.incidents.triage import BAD_NODE_STATES
+from trainvitals.incidents.verdict import Verdict, VerdictWord
+from trainvitals.records import NodeSample
+from trainvitals.schema import THROUGHPUT_METRICS
+from trainvitals.web import format as fmt
+from trainvitals.web.stale import data_age_s, verdict_now
+from trainvitals.web.view import ControlView, MetricNow, RunView, Snapshot
+
+METRIC_LABELS: Mapping[str, str] = {
+    "loss": "Loss", "grad_norm": "Grad norm", "tokens_per_s": "Tokens/s", "samples_per_s": "Samples/s",
+    "tflops_per_gpu": "TFLOP/s per GPU", "step_time_s": "Step time",
+}  # fmt: skip
+ACTION_LABELS: Mapping[str, str] = {"pause": "Pause…", "resume": "Resume…", "checkpoint": "Checkpoint now…", "safe": "Way back…"}
+
+
+def band(snapshot: Snapshot, run: RunView, now_ns: int, refresh_s: float) -> dict[str, Any]:
+    """The verdict band's view; ``snapshot`` tells whether the store can still be read."""
+    verdict = verdict_now(snapshot, run, now_ns)
+    facts = []
+    if verdict.word is VerdictWord.HEALTHY:
+        facts.append(f"step {fmt.step(run.last_step)}")
+    elif run.last_step is not None and verdict.word is not VerdictWord.FINISHED:
+        facts.append(f"last step {fmt.step(run.last_step)}")
+    if run.control.is_pending:
+        facts.append(f"asked for: {run.control.desired}, not answered yet")
+    return {
+        "word": verdict.word.value,
+        "tone": verdict.tone,
+        "headline": "nothing open" if verdict.word is VerdictWord.HEALTHY else verdict.headline,
+        "automatic": verdict.automatic,
+        "decision": verdict.decision,
+        "facts": facts,
+        "since": fmt.clock(verdict.since_ns, run.settings.log_timezone) if verdict.since_ns is not None else "",
+        "data_age_s": data_age_s(run, now_ns),
+        "stale_after_s": 30,
+        "refresh_s": refresh_s,
+        "actions": band_actions(verdict, run),
+    }
+
+
+def band_actions(verdict: Verdict, run: RunView) -> list[dict[str, Any]]:
+    """Buttons of the band: only what makes sense now, one accent at most."""
+    actions: list[dict[str, Any]] = []
+    needs_you = verdict.tone in ("critical", "paused")
+    if needs_you and run.recommended is not None:
+        actions.append(
+            {"id": "safe", "label": f"Way back: {fmt.step(run.recommended.step)}…", "is_primary": run.control.state == "paused"}
+        )
+    if verdict.word is not VerdictWord.FINISHED:
+        actions.extend(
+            {"id": action, "label": ACTION_LABELS[action], "is_primary": action == "pause" and verdict.tone == "critical"}
+            for action in possible_actions(run.control)
+            if action != "checkpoint"
+        )
+    return actions
+
+
+def possible_actions(control: ControlView) -> tuple[str, ...]:
+    """What may be asked of the trainer now, from its own status; nothing where no trainer listens."""
+    if not control.can_act or control.state in ("not_wired", "unreadable"):
+        return ()
+    if control.desired == "stopped" or control.state == "stopped":
+        return ("resume",) if control.desired != "running" else ()
+    if control.desired == "paused" or control.state in ("paused", "pausing"):
+        return ("resume",)
+    return ("pause", "checkpoint")
+
+
+def tiles(snapshot: Snapshot, run: RunView, now_ns: int) -> list[dict[str, Any]]:
+    """The row of numbers, each against what is usual."""
+    shown = [_step_tile(run), _metric_tile(run, "loss"), _metric_tile(run, "grad_norm"), _throughput_tile(run)]
+    shown += [_left_tile(run), _checkpoint_tile(run, now_ns), nodes_tile(snapshot.nodes), _age_tile(snapshot, run, now_ns)]
+    return shown
+
+
+def _step_tile(run: RunView) -> dict[str, Any]:
+    total = run.settings.total_steps
+    number = run.attempts[-1].number if run.attempts else None
+    context = f"of {total:,}" if total else "total not set"
+    return {"label": "Step", "value": fmt.step(run.last_step), "context": f"{context} · attempt {number}" if number else context}
+
+
+def _metric_tile(run: RunView, name: str) -> dict[str, Any]:
+    metric = run.metrics.get(name)
+    label = METRIC_LABELS.get(name, name)
+    if metric is None:
+        return {"label": label, "value": fmt.UNKNOWN, "context": "not logged"}
+    return {
+        "label": label,
+        "value": fmt.number(metric.value, metric.nonfinite),
+        "context": _context(run, metric),
+        "tone": "critical" if metric.is_abnormal else "",
+    }
+
+
+def _context(run: RunView, metric: MetricNow) -> str:
+    text = fmt.against(metric.value, metric.usual)
+    if run.last_step is not None and metric.step < run.last_step - 100:
+        return f"of step {metric.step:,}" + (f" · {text}" if text else "")
+    return text or "usual not known yet"
+
+
+def _throughput_tile(run: RunView) -> dict[str, Any]:
+    name = next((name for name in THROUGHPUT_METRICS if name in run.metrics), None)
+    if name is None:
+        if run.steps_per_s is None:
+            return {"label": "Tokens/s", "value": fmt.UNKNOWN, "context": "not logged"}
+        name, metric = "step_time_s", None
+        value, context = f"{fmt.number(1 / run.steps_per_s)} s", "median of the last steps"
+    else:
+        metric = run.metrics[name]
+        value, context = (
+            fmt.number(metric.value, metric.nonfinite) + (" s" if name == "step_time_s" else ""),
+            _context(run, metric),
+        )
+    if run.control.state in ("paused", "stopped"):
+        return {"label": METRIC_LABELS[name], "value": "0", "context": f"{run.control.state}, was {value}", "tone": "paused"}
+    tone = "critical" if metric is not None and metric.is_abnormal else ""
+    return {"label": METRIC_LABELS[name], "value": value, "context": context, "tone": tone}
+
+
+def _left_tile(run: RunView) -> dict[str, Any]:
+    if not run.settings.total_steps:
+        return {"label": "Time left", "value": fmt.UNKNOWN, "context": "total_steps not set"}
+    pace = f"{fmt.number(run.steps_per_s)} steps/s" if run.steps_per_s else "pace not known yet"
+    if run.last_step is not None and run.last_step >= run.settings.total_steps:
+        return {"label": "Time left", "value": "0", "context": "all steps done"}
+    if run.eta_s is None:
+        return {"label": "Time left", "value": fmt.UNKNOWN, "context": "not moving" if run.steps_per_s else pace}
+    return {"label": "Time left", "value": fmt.span(run.eta_s), "context": f"at {pace}"}
+
+
+def _checkpoint_tile(run: RunView, now_ns: int) -> dict[str, Any]:
+    label = "Verified checkpoint"
+    newest = run.newest_verified
+    if newest is None:
+        context = "none of them verified" if run.checkpoints else "none seen yet"
+        return {"label": label, "value": "none", "context": context, "tone": "warning" if run.checkpoints else ""}
+    level = newest.level.value if newest.level is not None else "?"
+    if run.recommended is not None and run.recommended.path != newest.path:
+        return {
+            "label": label,
+            "value": fmt.step(newest.step),
+            "context": f"{level} · safe: {fmt.step(run.recommended.step)}",
+            "tone": "warning",
+        }
+    when = f" · {fmt.span((now_ns - newest.modified_at_ns) / 1e9)} old" if newest.modified_at_ns is not None else ""
+    return {"label": label, "value": fmt.step(newest.step), "context": f"{level}{when}"}
+
+
+def nodes_tile(nodes: Sequence[NodeSample]) -> dict[str, Any]:
+    """How many nodes, and how many of them are not well."""
+    if not nodes:
+        return {"label": "Nodes", "value": fmt.UNKNOWN, "context": "no collector reports"}
+    bad = [node for node in nodes if node.state in BAD_NODE_STATES]
+    warm = sum(node.state == "warm" for node in nodes)
+    without = sum(node.state == "no_gpu" for node in nodes)
+    failed = [node for node in bad if node.state in ("fail", "lost")]
+    parts = [
+        f"{len(bad):,} not well" if bad else "",
+        f"{warm:,} warm" if warm else "",
+        f"{without:,} without GPU" if without else "",
+    ]
+    simulated = " · simulated" if any(node.is_simulated for node in nodes) else ""
+    context = (" · ".join(part for part in parts if part) or "all well") + simulated
+    return {
+        "label": "Nodes",
+        "value": f"{len(nodes):,}",
+        "context": context,
+        "tone": "critical" if failed else "warning" if bad else "",
+    }
+
+
+def _age_tile(snapshot: Snapshot, run: RunView, now_ns: int) -> dict[str, Any]:
+    age_s = data_age_s(run, now_ns)
+    step_age_s = None if run.last_step_time_ns is None else max(0.0, (now_ns - run.last_step_time_ns) / 1e9)
+    is_late = age_s is None or age_s > 30 or bool(snapshot.error)
+    context = f"last step {fmt.age(step_age_s)}" if step_age_s is not None else "no step yet"
+    return {
+        "label": "Data age", "value": "never" if age_s is None else fmt.span(age_s), "context": context,
+        "tone": "warning" if is_late else "",
+    }  # fmt: skip
