@@ -210,7 +210,7 @@ def _table(section: type, table: Mapping[str, Any], where: str) -> Any:
 
 
 def _value(declared: Any, value: Any, where: str) -> Any:
-    default = declared.default_factory() if callable(declared.default_factory) else declared.default  # type: ignore[misc]
+    default = declared.default_factory() if callable(declared.default_factory) else declared.default
     if isinstance(default, bool):
         ok, wanted = isinstance(value, bool), "true or false"
     elif isinstance(default, int):
@@ -268,7 +268,7 @@ def _with_environment(settings: Settings, env: Mapping[str, str]) -> Settings:
 
 
 def _from_text(declared: Any, text: str) -> Any:
-    default = declared.default_factory() if callable(declared.default_factory) else declared.default  # type: ignore[misc]
+    default = declared.default_factory() if callable(declared.default_factory) else declared.default
     if isinstance(default, bool):
         return {"true": True, "1": True, "false": False, "0": False}.get(text.lower(), text)
     if isinstance(default, tuple):

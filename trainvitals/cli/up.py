@@ -28,7 +28,11 @@ def run(options: argparse.Namespace) -> int:
     if not settings.runs:
         raise SettingsError(f"{settings.path} names no run; add a [[runs]] table with name, dir and logs or a hook.")
     config = str(Path(settings.path).resolve())
-    children = [*watch_children(settings, config), *([gpu_child(config)] if settings.gpu.enabled else []), dashboard_child(settings, config)]
+    children = [
+        *watch_children(settings, config),
+        *([gpu_child(config)] if settings.gpu.enabled else []),
+        dashboard_child(settings, config),
+    ]
 
     def say_ready() -> None:
         print(f"Trainvitals: http://127.0.0.1:{settings.dashboard.port}", file=sys.stderr, flush=True)  # noqa: T201
@@ -57,7 +61,9 @@ def dashboard_child(settings: Settings, config: str, log_path: str | None = None
     """The web server. Raises ``SettingsError`` when this is not a checkout."""
     app = CHECKOUT / "app.py"
     if not app.is_file():
-        raise SettingsError(f"No app.py in {CHECKOUT}: the dashboard runs from a checkout or the image, the wheel holds the core only.")
+        raise SettingsError(
+            f"No app.py in {CHECKOUT}: the dashboard runs from a checkout or the image, the wheel holds the core only."
+        )
     command = [
         sys.executable, "-m", "streamlit", "run", str(app), "--server.address", "127.0.0.1", "--server.port",
         str(settings.dashboard.port), "--server.headless", "true",

@@ -101,7 +101,9 @@ def _run_settings(settings: Settings, options: argparse.Namespace) -> RunSetting
         table = {"name": options.run, "dir": str(Path(options.run_dir).absolute())}
         chosen = settings_module.parse({"runs": [table]}).runs[0]
     else:
-        raise SettingsError(f"Run {options.run!r} stands in no settings file; give --config FILE, or --run-dir DIR with --log and --checkpoints.")
+        raise SettingsError(
+            f"Run {options.run!r} stands in no settings file; give --config FILE, or --run-dir DIR with --log and --checkpoints."
+        )
     changes: dict[str, object] = {}
     if options.run_dir:
         changes["dir"] = str(Path(options.run_dir).absolute())

@@ -61,6 +61,10 @@ class RunSources:
         self._hook_seen = False
         self._quiet_since_s = clock.monotonic_s()
 
+    def fresh(self) -> RunSources:
+        """The same sources, read from the start."""
+        return RunSources(self._run, self._clock, self._processes, self._max_bytes)
+
     @property
     def attempt(self) -> int:
         """Number of the newest attempt, 0 before the first."""
@@ -113,7 +117,7 @@ class RunSources:
 
     def _attempt_start(self, path: str, record: Event, now_ns: int) -> Event:
         data = record.data
-        started_ns = record.time_ns if record.time_ns is not None else now_ns
+        started_ns = data.get("started_ns", record.time_ns if record.time_ns is not None else now_ns)
         source = str(data.get("source", "log"))
         number = self._book.number(str(data["key"]), started_ns, data.get("first_step"), source)
         self._numbers[f"{path}#{record.attempt}"] = number
@@ -139,8 +143,13 @@ class RunSources:
         """Time, id and source: an event that is read again falls on the same row as long as its text is the same."""
         time_ns = event.time_ns if event.time_ns is not None else now_ns
         seed = f"{event.kind}|{event.attempt}|{event.step}|{event.time_ns}|{event.text}|{sorted(event.data.items(), key=str)}"
-        identifier = event.id or f"{self._run.name}/{event.attempt}/{event.kind}/{event.step}/{zlib.crc32(seed.encode('utf-8', 'replace')):08x}"
-        return replace(event, time_ns=time_ns, id=identifier, source=event.source or ("hook" if path.endswith(".jsonl") else "log"))
+        identifier = (
+            event.id
+            or f"{self._run.name}/{event.attempt}/{event.kind}/{event.step}/{zlib.crc32(seed.encode('utf-8', 'replace')):08x}"
+        )
+        return replace(
+            event, time_ns=time_ns, id=identifier, source=event.source or ("hook" if path.endswith(".jsonl") else "log")
+        )
 
     def to_state(self) -> dict[str, Any]:
         """JSON values only; to be committed together with what ``poll`` returned."""

@@ -90,7 +90,16 @@ class Watchdog:
         blob = kept.get(self._state_key + "state")
         if blob is None:
             return
-        state = json.loads(zlib.decompress(blob))
+        try:
+            self._take_up(json.loads(zlib.decompress(blob)))
+        except (ValueError, KeyError, TypeError, zlib.error) as error:
+            # Written by another version: reading the files again gives the same rows and the same ids, so nothing doubles.
+            text = f"the kept state could not be used ({type(error).__name__}: {error}); the run's files are read again from the start"
+            self._start_anew()
+            self.note(text)
+            self._pending.announcements.append(text)
+
+    def _take_up(self, state: Mapping[str, Any]) -> None:
         self._sources.restore(state["sources"])
         self._engine.restore(state["engine"])
         self._grouper.restore(state["incidents"])
@@ -103,6 +112,15 @@ class Watchdog:
         if state["checkpoints"] is not None:
             self._checkpoint_state = state["checkpoints"]
             self._scanner.restore(state["checkpoints"])
+
+    def _start_anew(self) -> None:
+        self._sources = self._sources.fresh()
+        self._engine = Engine(self._run.name, self._settings.detect, self._settings.breaker)
+        self._grouper = Grouper(self._run.name)
+        self._event_times, self._told_severity = {}, {}
+        self._counters = Counters()
+        self._checkpoint_findings, self._checkpoint_state = {}, None
+        self._trips = []
 
     def turn(self) -> bool:
         """Read, detect, commit, act. Returns whether there was something to read."""
@@ -161,8 +179,15 @@ class Watchdog:
             self._told_severity[finding.id] = max(told, finding.severity, key=lambda severity: severity.rank)
             self._add_event(
                 Event(
-                    "finding", event_ns, step=finding.detected_step, attempt=finding.attempt, id=finding.id,
-                    severity=finding.severity, source="watch", text=finding.message, data=asdict(finding),
+                    "finding",
+                    event_ns,
+                    step=finding.detected_step,
+                    attempt=finding.attempt,
+                    id=finding.id,
+                    severity=finding.severity,
+                    source="watch",
+                    text=finding.message,
+                    data=asdict(finding),
                 )  # fmt: skip
             )
             if finding.severity.rank > told.rank:
@@ -172,8 +197,15 @@ class Watchdog:
                 incident_ns = self._event_times.setdefault(incident.id + "#incident", incident.opened_at_ns)
                 self._add_event(
                     Event(
-                        "incident", incident_ns, step=incident.first_step, attempt=finding.attempt, id=incident.id,
-                        severity=incident.severity, source="watch", text=incident.title, data=asdict(incident),
+                        "incident",
+                        incident_ns,
+                        step=incident.first_step,
+                        attempt=finding.attempt,
+                        id=incident.id,
+                        severity=incident.severity,
+                        source="watch",
+                        text=incident.title,
+                        data=asdict(incident),
                     )  # fmt: skip
                 )
             if finding.rule == "breaker_trip":
@@ -195,8 +227,15 @@ class Watchdog:
             severity = Severity.WARNING if report.state.value in ("corrupt", "incomplete") else Severity.INFO
             self._add_event(
                 Event(
-                    "checkpoint", now_ns, step=report.step, attempt=self._sources.attempt or None, id=identifier, severity=severity,
-                    source="watch", text=text, data=asdict(report),
+                    "checkpoint",
+                    now_ns,
+                    step=report.step,
+                    attempt=self._sources.attempt or None,
+                    id=identifier,
+                    severity=severity,
+                    source="watch",
+                    text=text,
+                    data=asdict(report),
                 )  # fmt: skip
             )
             previous = self._checkpoint_findings.get(report.path)

@@ -1,0 +1,132 @@
+"""kill -9 of the real watchdog and the real trainer, again and again: nothing lost, nothing twice."""
+
+from __future__ import annotations
+
+import collections
+import os
+import random
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+from trainvitals.store.sqlite import SqliteStore
+
+ROOT = Path(__file__).resolve().parents[2]
+FOR_EVER = (0, 2**62)
+KILLS = 20
+
+TRAINER = """
+import random, sys
+from trainvitals.hook import Recorder
+run_dir, first, count, nan_at = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4])
+noise = random.Random(first)
+recorder = Recorder(run_dir, run="r")
+for step in range(first, first + count):
+    loss = float("nan") if step == nan_at else 2.0 + noise.gauss(0, 0.01)
+    recorder.log(step, loss=loss, grad_norm=1.0 + noise.random() / 10)
+    print(step, flush=True)
+    if sys.stdin.readline() == "":
+        break
+"""
+
+
+class Trainer:
+    """A trainer that takes one step each time it is told to, and says when the step is recorded."""
+
+    def __init__(self, run_dir: Path, first: int, nan_at: int) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", TRAINER, str(run_dir), str(first), "100000", str(nan_at)],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": str(ROOT)},
+        )  # fmt: skip
+        self.last = self._read()
+
+    def _read(self) -> int:
+        assert self.process.stdout is not None
+        return int(self.process.stdout.readline())
+
+    def step(self) -> int:
+        assert self.process.stdin is not None
+        self.process.stdin.write("\n")
+        self.process.stdin.flush()
+        self.last = self._read()
+        return self.last
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait()
+        assert self.process.stdin is not None and self.process.stdout is not None
+        self.process.stdout.close()
+        try:
+            self.process.stdin.close()
+        except BrokenPipeError:
+            return
+
+
+def start_watch(tmp_path: Path, errors) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "trainvitals", "watch", "--run", "r", "--config", str(tmp_path / "trainvitals.toml")],
+        stderr=errors, env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )  # fmt: skip
+
+
+def wait_until(condition, seconds: float) -> bool:
+    pause, end = threading.Event(), time.monotonic() + seconds
+    while time.monotonic() < end:
+        if condition():
+            return True
+        pause.wait(0.05)
+    return condition()
+
+
+def test_twenty_kills_of_the_watchdog_and_the_trainer_lose_nothing_and_repeat_nothing(tmp_path):
+    run_dir = tmp_path / "run"
+    run_dir.mkdir()
+    (tmp_path / "trainvitals.toml").write_text(
+        f'store = "sqlite://{tmp_path}/store.db"\n[watch]\npoll_s = 0.02\nheartbeat_s = 0.5\n'
+        f'[[runs]]\nname = "r"\ndir = "{run_dir}"\n'
+    )
+    chance = random.Random(5)
+    written: list[tuple[int, int]] = []
+    attempt, nan_at = 1, 150
+    with (tmp_path / "errors").open("wb") as errors:
+        watch = start_watch(tmp_path, errors)
+        trainer = Trainer(run_dir, 0, nan_at)
+        written.append((attempt, trainer.last))
+        for kill in range(KILLS):
+            # Far enough apart that some kills meet the start, some a commit, some an idle moment.
+            for _ in range(chance.randrange(5, 60)):
+                written.append((attempt, trainer.step()))
+            if kill % 4 == 3:
+                resume_at = max(0, trainer.last - 10)
+                trainer.kill()
+                attempt += 1
+                trainer = Trainer(run_dir, resume_at, nan_at if kill < 4 else -1)
+                written.append((attempt, trainer.last))
+            else:
+                threading.Event().wait(chance.random() * 2.5)
+                watch.kill()
+                watch.wait()
+                watch = start_watch(tmp_path, errors)
+        assert wait_until((tmp_path / "store.db").exists, 60)
+        store = SqliteStore(tmp_path / "store.db", read_only=True)
+        try:
+            done = wait_until(lambda: len(store.raw("train", ["step"], {"run": "r"}, *FOR_EVER)) >= len(set(written)), 60)
+            rows = store.raw("train", ["step"], {"run": "r"}, *FOR_EVER)
+            stored = collections.Counter((int(a), int(s)) for a, s in zip(rows["attempt"], rows["step"], strict=True))
+            assert done, f"{len(set(written)) - len(stored)} points are missing"
+            assert set(stored) == set(written)
+            assert max(stored.values()) == 1
+            findings = [event for event in store.events("r", ["finding"], *FOR_EVER) if event.data["rule"] == "loss_nonfinite"]
+            # One for each attempt that met the NaN, whatever was killed meanwhile.
+            assert len(findings) == len({event.attempt for event in findings}) >= 1
+        finally:
+            trainer.kill()
+            watch.terminate()
+            watch.wait(20)
+            store.close()
+    said = (tmp_path / "errors").read_text()
+    assert "Traceback" not in said
+    told = [line for line in said.splitlines() if "loss_nonfinite" in line]
+    assert len(told) <= len(findings)
