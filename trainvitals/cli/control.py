@@ -30,7 +30,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--reason", default="", metavar="WHY", help="why; required for all but init and show")
     parser.add_argument("--to", default="", metavar="CHECKPOINT", help="checkpoint to go back to (rollback)")
     parser.add_argument("--wait", type=_seconds, default=10.0, metavar="S", help="seconds to wait for the trainer (default 10)")
-    parser.add_argument("--run", default="", metavar="RUN", help="name of the run; refused when the directory is another's")
+    parser.add_argument(
+        "--run", dest="run_name", default="", metavar="RUN", help="name of the run; refused when the directory is another's"
+    )
     parser.add_argument("--expected-seq", type=int, metavar="N", help="refuse when another request than number N stands there")
     parser.add_argument("--expires", type=_seconds, metavar="S", help="not carried out when the trainer sees it later than this")
 
@@ -41,7 +43,7 @@ def run(args: argparse.Namespace) -> int:
     if not run_dir.is_dir():
         raise InputError(f"There is no run directory {run_dir}; name the directory that trainer and dashboard share.")
     if args.action == "init":
-        request = init(run_dir, args.run)
+        request = init(run_dir, args.run_name)
         return _say(args, OK, "ready", f"Control files are ready in {run_dir / 'control'} (seq {request.seq}).", request)
     if args.action == "show":
         state = look(run_dir, SystemClock().time_ns())
@@ -54,7 +56,7 @@ def run(args: argparse.Namespace) -> int:
         return _rollback(args)
     try:
         request = submit(
-            run_dir, args.run, action=args.action, by=args.by, source="cli", reason=args.reason,
+            run_dir, args.run_name, action=args.action, by=args.by, source="cli", reason=args.reason,
             expected_seq=args.expected_seq, expires_s=args.expires,
         )  # fmt: skip
     except ControlConflict as error:
@@ -64,11 +66,8 @@ def run(args: argparse.Namespace) -> int:
     return _wait(args, run_dir, request)
 
 
-def outcome(request: ControlRequest, status: ControlStatus | None, ack_before: int) -> str:
-    """applied, refused, superseded, acknowledged, not_acknowledged, not_wired or ended. Pure.
-
-    ack_before: ``ack_seq`` when the waiting began, by which a live trainer is told from the words of a dead one.
-    """
+def outcome(request: ControlRequest, status: ControlStatus | None) -> str:
+    """applied, refused, superseded, acknowledged, not_acknowledged, not_wired or ended. Pure."""
     if status is None:
         return "not_wired"
     if status.refused_seq == request.seq and request.seq > 0:
@@ -77,7 +76,7 @@ def outcome(request: ControlRequest, status: ControlStatus | None, ack_before: i
         return "applied"
     if max(status.applied_seq, status.ack_seq) > request.seq:
         return "superseded"
-    if status.ack_seq == request.seq and request.seq > ack_before:
+    if status.ack_seq == request.seq and not status.ended:
         return "acknowledged"
     return "ended" if status.ended else "not_acknowledged"
 
@@ -95,10 +94,9 @@ _SENTENCES = {
 
 def _wait(args: argparse.Namespace, run_dir: Path, request: ControlRequest) -> int:
     clock = SystemClock()
-    ack_before = _ack_seq(run_dir, request)
     deadline_s = clock.monotonic_s() + args.wait
     while True:
-        result = outcome(request, _status_or_none(run_dir), ack_before)
+        result = outcome(request, _status_or_none(run_dir))
         is_final = result in ("applied", "refused", "superseded")
         if is_final or clock.monotonic_s() >= deadline_s:
             break
@@ -171,12 +169,6 @@ def _status_or_none(run_dir: Path) -> ControlStatus | None:
         return read_status(run_dir)
     except (InputError, ControlError, OSError):
         return None
-
-
-def _ack_seq(run_dir: Path, request: ControlRequest) -> int:
-    """What was acknowledged before this request; its own quick acknowledgement does not count."""
-    status = _status_or_none(run_dir)
-    return 0 if status is None else min(status.ack_seq, request.seq - 1)
 
 
 def _seconds(text: str) -> float:

@@ -146,12 +146,13 @@ class ControlClient:
             if request.desired == "paused":
                 self._pause(received, step)
                 continue
-            if talk.state == "paused":
+            was_paused = talk.state == "paused"
+            if was_paused:
                 talk.change(state="resuming", at_step=step)
                 self._phase("end")
-            self._checkpoint_if_asked(received, step)
+            has_saved = self._checkpoint_if_asked(received, step)
             talk.change(state="running", done=received, at_step=step, pause_ended=True)
-            if request.seq > 0 and not received.was_applied:
+            if not received.was_applied and (was_paused or not has_saved):
                 self._record(received, "running", step)
 
     def _is_void(self, received: Received) -> bool:
@@ -200,15 +201,16 @@ class ControlClient:
         self._answer = "stop"
         talk.flush(FINAL_WRITE_S)
 
-    def _checkpoint_if_asked(self, received: Received, step: int) -> None:
+    def _checkpoint_if_asked(self, received: Received, step: int) -> bool:
         talk, request = self._conversation, received.request
         if request.checkpoint_request <= talk.checkpoint_done:
-            return
+            return False
         talk.change(state="checkpointing", at_step=step, by=request.by, source=request.source, reason=request.reason)
         problem = self._save(step, request.checkpoint_request)
         if problem:
             talk.refuse(received, problem, keep_error=True)
         self._record(received, "failed" if problem else "checkpoint", step, problem)
+        return True
 
     def _save(self, step: int, counter: int) -> str:
         """Save once per step and counter; "" or why there is no checkpoint."""

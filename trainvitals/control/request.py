@@ -110,7 +110,8 @@ def submit(
     files.make_directories(run_dir)
     present = _present(run_dir)
     status = _status_or_none(run_dir)
-    if run and present.run and run != present.run:
+    is_foreign = bool(run and present.run and run != present.run)
+    if is_foreign and (status is None or status.run != run):  # else the file, not the caller, is in the wrong place
         raise ControlError(f"The control files in {run_dir} belong to the run {present.run!r}, not {run!r}.")
     if expected_seq is not None and expected_seq != present.seq:
         raise ControlConflict(
@@ -118,10 +119,11 @@ def submit(
             f"{present.by or 'nobody'}, expected {expected_seq}. Reload and look before you overwrite it."
         )
     now_ns = clock.time_ns()
-    desired = ACTIONS[action] or present.desired
+    desired = ACTIONS[action] or (status.desired if is_foreign and status is not None else present.desired)
     was_refused = status is not None and status.refused_seq == present.seq
     is_over = present.expires_at_ns is not None and present.expires_at_ns < now_ns
-    if action != "checkpoint" and desired == present.desired and not was_refused and not is_over:
+    stands = desired == present.desired and not is_foreign and not was_refused and not is_over
+    if stands and action != "checkpoint":
         return present
     request = ControlRequest(
         run=run or present.run or (status.run if status is not None else ""),

@@ -119,7 +119,8 @@ def _of_state(status: ControlStatus) -> str:
     if status.state == "pausing":
         return f"Pausing: checkpoint{_at(step)}{who}."
     if status.state == "paused":
-        saved = f"checkpoint {status.checkpoint_step}" if status.checkpoint_step == step else "without a checkpoint of this step"
+        has_saved = step is not None and status.checkpoint_step == step
+        saved = f"checkpoint {step}" if has_saved else "without a checkpoint of this step"
         return f"Paused{_at(step)}, {saved}{who}."
     if status.state == "checkpointing":
         return f"Saving a checkpoint{_at(step)}{who}."
