@@ -39,10 +39,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         if name == wanted:
             module = importlib.import_module(f"trainvitals.cli.{module_name}")
             module.add_arguments(command)
-            command.set_defaults(run=module.run)
+            command.set_defaults(run_command=module.run)
     options = parser.parse_args(arguments)
     try:
-        code: int = options.run(options)
+        code: int = options.run_command(options)
         sys.stdout.flush()
         return code
     except TrainvitalsError as error:

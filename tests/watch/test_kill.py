@@ -96,8 +96,7 @@ def test_twenty_kills_of_the_watchdog_and_the_trainer_lose_nothing_and_repeat_no
         written.append((attempt, trainer.last))
         for kill in range(KILLS):
             # Far enough apart that some kills meet the start, some a commit, some an idle moment.
-            for _ in range(chance.randrange(5, 60)):
-                written.append((attempt, trainer.step()))
+            written.extend((attempt, trainer.step()) for _ in range(chance.randrange(5, 60)))
             if kill % 4 == 3:
                 resume_at = max(0, trainer.last - 10)
                 trainer.kill()

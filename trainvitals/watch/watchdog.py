@@ -188,7 +188,7 @@ class Watchdog:
                     source="watch",
                     text=finding.message,
                     data=asdict(finding),
-                )  # fmt: skip
+                )
             )
             if finding.severity.rank > told.rank:
                 self._pending.announcements.append(f"{finding.severity.value} {finding.rule} {finding.id}: {finding.message}")
@@ -206,7 +206,7 @@ class Watchdog:
                         source="watch",
                         text=incident.title,
                         data=asdict(incident),
-                    )  # fmt: skip
+                    )
                 )
             if finding.rule == "breaker_trip":
                 self._trips.append(finding)
@@ -236,7 +236,7 @@ class Watchdog:
                     source="watch",
                     text=text,
                     data=asdict(report),
-                )  # fmt: skip
+                )
             )
             previous = self._checkpoint_findings.get(report.path)
             finding = checkpoint_finding(self._run.name, report, self._sources.attempt or 1, now_ns, previous)
