@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from trainvitals.detect.findings import Context, Ledger
 from trainvitals.detect.state import Stateful
@@ -62,6 +62,3 @@ class FamilyDetector(Stateful):
 
     def on_resume(self, from_step: int) -> None:
         """Forget what was superseded."""
-
-    def restore(self, state: dict[str, Any]) -> None:
-        super().restore(state)

@@ -110,13 +110,7 @@ def handled_by_person(state: BreakerState, limits: BreakerLimits) -> BreakerStat
 
 def decide(state: BreakerState, seen: Seen, limits: BreakerLimits) -> tuple[BreakerState, Decision]:
     """Take one point; the reason of every decision but ``none`` is a sentence."""
-    state = replace(state, since_start=state.since_start + 1, cool_down=max(0, state.cool_down - 1))
-    if seen.loss == "nonfinite":
-        state = replace(state, nonfinite_in_a_row=state.nonfinite_in_a_row + 1)
-    elif seen.loss == "finite":
-        state = _count(replace(state, nonfinite_in_a_row=0), seen.incident, limits)
-        if seen.incident is None:
-            state = replace(state, is_latched=False)
+    state = _count(state, seen, limits)
     cause, is_nonfinite = _cause(state, seen, limits)
     if cause is None:
         return state, _progress(state, limits)
@@ -129,19 +123,30 @@ def decide(state: BreakerState, seen: Seen, limits: BreakerLimits) -> tuple[Brea
     return replace(state, is_latched=True, pauses_ns=(*kept, seen.time_ns)), Decision("pause", cause)
 
 
-def _count(state: BreakerState, incident: IncidentSeen | None, limits: BreakerLimits) -> BreakerState:
-    if incident is None:
-        return replace(state, counted=0, at_any_share=0)
-    excess = incident.value - incident.level
-    size = abs(incident.level)
+def _count(state: BreakerState, seen: Seen, limits: BreakerLimits) -> BreakerState:
+    nonfinite, counted, at_any_share, is_latched = state.nonfinite_in_a_row, state.counted, state.at_any_share, state.is_latched
+    incident = seen.incident
+    if seen.loss == "nonfinite":
+        nonfinite += 1
+    elif seen.loss == "finite":
+        nonfinite = 0
+        if incident is None:
+            is_latched = False
+        if incident is None or not _is_lost(incident, limits):
+            counted = at_any_share = 0
+        else:
+            is_near_peak = incident.value - incident.level >= limits.share_of_peak * (incident.peak - incident.level)
+            counted = counted + 1 if is_near_peak else 0
+            at_any_share += 1
+    cool_down = state.cool_down - 1 if state.cool_down > 0 else 0
+    return BreakerState(nonfinite, counted, at_any_share, state.since_start + 1, cool_down, is_latched, state.pauses_ns)
+
+
+def _is_lost(incident: IncidentSeen, limits: BreakerLimits) -> bool:
+    excess, size = incident.value - incident.level, abs(incident.level)
     if incident.lost_progress is None:
-        is_lost = excess >= NO_PROGRESS_EXCESS * size
-    else:
-        is_lost = incident.lost_progress >= limits.lost_progress and excess >= MIN_EXCESS * size
-    if not is_lost:
-        return replace(state, counted=0, at_any_share=0)
-    is_near_peak = excess >= limits.share_of_peak * (incident.peak - incident.level)
-    return replace(state, counted=state.counted + 1 if is_near_peak else 0, at_any_share=state.at_any_share + 1)
+        return excess >= NO_PROGRESS_EXCESS * size
+    return incident.lost_progress >= limits.lost_progress and excess >= MIN_EXCESS * size
 
 
 def _cause(state: BreakerState, seen: Seen, limits: BreakerLimits) -> tuple[str | None, bool]:
@@ -153,7 +158,10 @@ def _cause(state: BreakerState, seen: Seen, limits: BreakerLimits) -> tuple[str 
     since = f"since step {incident.first_step:,}: {incident.value:.4g} instead of {incident.level:.4g}"
     if state.counted >= limits.points:
         share = round(100 * limits.share_of_peak)
-        return f"loss has not come back {since}, for {state.counted} points above {share} % of its peak (limit {limits.points})", False
+        return (
+            f"loss has not come back {since}, for {state.counted} points above {share} % of its peak (limit {limits.points})",
+            False,
+        )
     if state.at_any_share >= ANY_SHARE_FACTOR * limits.points:
         limit = ANY_SHARE_FACTOR * limits.points
         return f"loss has not come back {since}, for {state.at_any_share} points (limit {limit})", False

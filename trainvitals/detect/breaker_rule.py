@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 from trainvitals.detect.base import FamilyDetector, Tuned
 from trainvitals.detect.breaker import (
@@ -62,11 +62,8 @@ class BreakerDetector(FamilyDetector):
             self._lr.append(lr)
         context, loss = self.context, self._loss
         is_lr_rising = len(self._lr) == LR_POINTS and self._lr[-1] > self._lr[0] * LR_RISE
-        if context.loss_is_bad:
-            kind = "nonfinite"
-        else:
-            kind = "missing" if context.loss is None else "finite"
-        seen = Seen(kind, step.time_ns, self._incident(), is_lr_rising)  # type: ignore[arg-type]
+        kind: Literal["finite", "nonfinite", "missing"] = "finite" if context.loss is not None else "missing"
+        seen = Seen("nonfinite" if context.loss_is_bad else kind, step.time_ns, self._incident(), is_lr_rising)
         self._state, self.decision = decide(self._state, seen, self._limits)
         if self.decision.decision == "pause":
             first_step = step.step if seen.incident is None else seen.incident.first_step

@@ -195,7 +195,9 @@ class Engine(Stateful):
                     self._usual_windows[name] = SortedWindow(USUAL_POINTS)
                 self._usual_windows[name].push(value)
         for detector in self._detectors:
-            found += detector.update(step)
+            detector.on_step(step)
+            if detector.ledger.has_news:
+                found += detector.ledger.drain()
         return found
 
     def _learn_gap(self, gap: int) -> None:
@@ -267,7 +269,9 @@ class Engine(Stateful):
         """Continue where ``to_state`` was taken. Raises ``ValueError`` for a state of another version: start anew then."""
         version = state.get("version")
         if version != STATE_VERSION:
-            raise ValueError(f"The detectors' saved state has version {version}, this program writes {STATE_VERSION}: start anew.")
+            raise ValueError(
+                f"The detectors' saved state has version {version}, this program writes {STATE_VERSION}: start anew."
+            )
         super().restore(state)
         self._usual_windows = {name: SortedWindow(USUAL_POINTS, values) for name, values in self._usual.items()}
 

@@ -72,6 +72,11 @@ class Ledger(Stateful):
     def _stored(self, stored: list[dict[str, Any]]) -> None:
         self.open = {item["rule"]: Finding(**{**item, "severity": Severity(item["severity"])}) for item in stored}
 
+    @property
+    def has_news(self) -> bool:
+        """Whether ``drain`` would return anything."""
+        return bool(self._changed)
+
     def drain(self) -> list[Finding]:
         """What was opened, escalated or closed since the last call."""
         if not self._changed:

@@ -112,18 +112,25 @@ class GradNormDetector(FamilyDetector):
         self._far_in_a_row = self._far_in_a_row + 1 if above >= far_limit else 0
         if self._level is None:
             hot = [item for item in self._recent if item[1] >= limit]
-            is_warm = self._points >= self._warmup_points
-            if is_warm and above >= limit and (above >= far_limit or len(hot) >= self._needed):
-                self._open(step, norm, level, int(hot[0][0]))
+            is_persistent = len(hot) >= self._needed
+            if self._points >= self._warmup_points and above >= limit and (above >= far_limit or is_persistent):
+                is_certain = is_persistent or above >= 2 * far_limit or self._is_loss_rising()
+                self._open(step, norm, level, int(hot[0][0]), Severity.WARNING if is_certain else Severity.INFO)
             if self._level is None:
                 self._accept(step.step, min(log, level + limit))
             return
         self._age += 1
+        if above >= limit or self._is_loss_rising():
+            # One lone point, however high, leaves no trace once the gradients are clipped; a second one or the loss does.
+            spike = self.ledger.open.get("grad_norm_spike")
+            self.ledger.escalate("grad_norm_spike", Severity.WARNING, "" if spike is None else spike.message)
         if self._far_in_a_row >= 2 and self._is_loss_rising():
-            message = f"grad norm {format_change(math.exp(level), norm)} and the loss rises with it (step {format_step(step.step)})"
+            message = (
+                f"grad norm {format_change(math.exp(level), norm)} and the loss rises with it (step {format_step(step.step)})"
+            )
             self.ledger.escalate("grad_norm_spike", Severity.CRITICAL, message, value=norm)
         typical = median([item[1] for item in list(self._recent)[-RECENT_POINTS:]])
-        if self._age >= 3 and typical < self._log_clear:
+        if self._age >= 4 and typical < self._log_clear:
             self._end(f"; back to {format_value(norm)} at step {format_step(step.step)}")
         elif self._age >= self._rebase_after:
             for at, value in list(self._recent):
@@ -131,12 +138,14 @@ class GradNormDetector(FamilyDetector):
             self._end(f"; taken as usual after {format_count(self._age, 'point')}")
             self._window.reset()
 
-    def _open(self, step: Step, norm: float, level: float, first_step: int) -> None:
+    def _open(self, step: Step, norm: float, level: float, first_step: int, severity: Severity) -> None:
         usual = math.exp(level)
-        message = f"grad norm {format_change(usual, norm)} ({norm / usual:.0f} times the usual) since step {format_step(first_step)}"
+        message = (
+            f"grad norm {format_change(usual, norm)} ({norm / usual:.0f} times the usual) since step {format_step(first_step)}"
+        )
         opened = self.ledger.open_finding(
             "grad_norm_spike",
-            Severity.WARNING,
+            severity,
             message,
             first_step=first_step,
             value=norm,

@@ -6,17 +6,15 @@ from trainvitals.detect.base import FamilyDetector, Tuned
 from trainvitals.detect.findings import Context, format_step
 from trainvitals.records import Event, Severity, Step
 
-#: Reasons of ``attempt_end`` that mean "as wished". They are no findings.
-GOOD_REASONS = frozenset(
-    {"finished", "complete", "completed", "done", "success", "stop", "stopped", "requested", "stop_requested", "superseded", "exit"}
-)
+#: Beginnings of reasons of ``attempt_end`` that mean "as wished". They are no findings.
+GOOD_REASONS = ("finish", "complete", "done", "success", "stop", "requested", "superseded")
 #: Reasons that an operator knows of or a scheduler undoes: looked at within hours, nobody is woken.
 SOFT_REASONS = frozenset({"time_limit", "timeout", "preempted", "requeued", "cancelled", "canceled", "rotated", "unknown", ""})
 #: Classes of ``fault`` events after which no trainer goes on.
 DEADLY_CLASSES = frozenset(
     {
-        "out_of_memory", "cuda_out_of_memory", "cuda_error", "nccl_timeout", "nccl_error", "node_failure", "ecc_uncorrectable",
-        "segfault", "killed", "signal", "process_died", "child_failed", "exception", "traceback", "disk_full", "time_limit",
+        "out_of_memory", "nccl_timeout", "node_failure", "gpu_error", "process_failed", "process_gone", "disk_full", "numerics",
+        "cancelled", "time_limit",
     }
 )  # fmt: skip
 
@@ -26,12 +24,13 @@ class LivenessDetector(FamilyDetector):
 
     family = "liveness"
     rules = ("run_dead",)
-    STATE = ("ledger", "_suspected", "_suspected_ns", "_suspected_step")
+    STATE = ("ledger", "_suspected", "_suspected_class", "_suspected_ns", "_suspected_step")
 
     def __init__(self, context: Context, tuned: Tuned) -> None:
         super().__init__(context, tuned)
         self._grace_ns = round(self.numbers["run_dead"]["fault_grace_s"] * 1e9)
         self._suspected: str | None = None  # what the log said
+        self._suspected_class = ""
         self._suspected_ns: int | None = None
         self._suspected_step = 0
 
@@ -45,6 +44,7 @@ class LivenessDetector(FamilyDetector):
         elif event.kind == "fault" and event.data.get("class") in DEADLY_CLASSES:
             if self._suspected is None:
                 self._suspected = event.text[:200].strip() or str(event.data["class"]).replace("_", " ")
+                self._suspected_class = str(event.data["class"])
                 self._suspected_ns = event.time_ns
                 self._suspected_step = self.context.step
         elif event.kind == "attempt_start":
@@ -67,13 +67,15 @@ class LivenessDetector(FamilyDetector):
         if self._suspected is None:
             return
         message = f"the run died after step {format_step(self._suspected_step)}: {self._suspected}"
+        severity = Severity.WARNING if self._suspected_class in SOFT_REASONS else Severity.CRITICAL
         self._suspected = None
-        self.ledger.open_finding("run_dead", Severity.CRITICAL, message, first_step=self._suspected_step, time_ns=time_ns)
+        data = {"class": self._suspected_class}
+        self.ledger.open_finding("run_dead", severity, message, first_step=self._suspected_step, time_ns=time_ns, data=data)
 
     def _on_end(self, event: Event) -> None:
         reason = str(event.data.get("reason") or "").strip().lower().replace(" ", "_")
         exit_code = event.data.get("exit_code")
-        if reason in GOOD_REASONS:
+        if reason.startswith(GOOD_REASONS):
             self._suspected = None
             return
         if self._suspected is not None:
@@ -86,5 +88,8 @@ class LivenessDetector(FamilyDetector):
         code = "" if exit_code is None else f" (exit code {exit_code})"
         message = f"the trainer ended after step {format_step(self.context.step)}: {told}{code}"
         self.ledger.open_finding(
-            "run_dead", Severity.WARNING if is_soft else Severity.CRITICAL, message, data={"reason": reason, "exit_code": exit_code}
+            "run_dead",
+            Severity.WARNING if is_soft else Severity.CRITICAL,
+            message,
+            data={"reason": reason, "exit_code": exit_code},
         )

@@ -145,9 +145,7 @@ class LossDetector(FamilyDetector):
         is_hot = z >= self._hot_z
         if is_hot and self.is_warm and not silenced:
             is_alone_enough = (
-                self.context.gap_steps >= SPARSE_GAP_STEPS
-                and z >= self._sparse_z
-                and self.excess(value) >= self._sparse_excess
+                self.context.gap_steps >= SPARSE_GAP_STEPS and z >= self._sparse_z and self.excess(value) >= self._sparse_excess
             )
             hot = [item for item in self._recent_z if item[1] >= self._hot_z]
             typical = value if is_alone_enough else self.recent_median

@@ -76,7 +76,7 @@ class LevelShiftDetector(FamilyDetector):
         if known is not None and (known.severity is not Severity.INFO or self._points % CHECK_EVERY):
             return
         typical = median(self._recent)
-        rise = (typical - reference) / max(abs(reference), sigma)
+        rise = (typical - reference) / max(abs(reference), sigma, 1e-12)
         if rise <= self._info_excess:
             if known is None:
                 self._sum = BACK_OFF * self._limit

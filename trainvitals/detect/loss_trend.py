@@ -76,7 +76,7 @@ class LossTrendDetector(FamilyDetector):
         medians, count = blocks.medians, self._blocks_needed
         best = min(sum(medians[i : i + 3]) / 3 for i in range(len(medians) - count - 2))
         excess = min(medians[-count:]) - best
-        rise = excess / max(abs(best), blocks.sigma)
+        rise = excess / max(abs(best), blocks.sigma, 1e-12)
         open_drift = self.ledger.open.get("loss_drift")
         if open_drift is not None and open_drift.data.get("block_points") != blocks.size:
             return
@@ -88,7 +88,9 @@ class LossTrendDetector(FamilyDetector):
         severity = Severity.CRITICAL if is_critical else Severity.WARNING
         points = count * blocks.size
         first_step = max(0, step.step - points * self.context.gap_steps)
-        message = f"loss drifts upwards, {format_change(best, medians[-1])} ({100 * rise:.1f} % above its best for {points:,} points)"
+        message = (
+            f"loss drifts upwards, {format_change(best, medians[-1])} ({100 * rise:.1f} % above its best for {points:,} points)"
+        )
         data = {"excess": round(rise, 4), "block_points": blocks.size}
         if open_drift is not None:
             self.ledger.escalate("loss_drift", severity, message, value=medians[-1], data=data)

@@ -20,7 +20,17 @@ class NonFiniteDetector(FamilyDetector):
 
     family = "loss"
     rules = ("loss_nonfinite",)
-    STATE = ("ledger", "_in_a_row", "_seen_at", "_finite_in_a_row", "_zeros", "_absent", "_logged", "_last_positive", "_first_bad")
+    STATE = (
+        "ledger",
+        "_in_a_row",
+        "_seen_at",
+        "_finite_in_a_row",
+        "_zeros",
+        "_absent",
+        "_logged",
+        "_last_positive",
+        "_first_bad",
+    )
 
     def __init__(self, context: Context, tuned: Tuned) -> None:
         super().__init__(context, tuned)
@@ -86,9 +96,7 @@ class NonFiniteDetector(FamilyDetector):
             self._logged = 0
             return False
         self._absent += 1
-        if self._absent < self._absent_in_a_row:
-            return False
-        return True
+        return self._absent >= self._absent_in_a_row
 
     def _bad(self, step: Step, what: str, weight: int) -> None:
         context, ledger = self.context, self.ledger
@@ -108,7 +116,11 @@ class NonFiniteDetector(FamilyDetector):
             message = f"loss is {what} at step {format_step(step.step)}"
             ledger.open_finding("loss_nonfinite", severity, message, first_step=self._first_bad, data=data)
         elif is_critical:
-            times = f"{format_count(self._in_a_row, 'point')} in a row" if not often else f"{len(seen)} times in {self._window:,} points"
+            times = (
+                f"{format_count(self._in_a_row, 'point')} in a row"
+                if not often
+                else f"{len(seen)} times in {self._window:,} points"
+            )
             ledger.escalate("loss_nonfinite", severity, f"loss is {what} since step {first}, {times}", data=data)
 
     def _finite(self, loss: float) -> None:

@@ -97,5 +97,11 @@ class ReboundDetector(FamilyDetector):
             self.ledger.escalate("resume_rebound", severity, message, value=value, data=data)
         else:
             self.ledger.open_finding(
-                "resume_rebound", severity, message, first_step=comparison["from_step"] + 1, value=value, expected=level, data=data
+                "resume_rebound",
+                severity,
+                message,
+                first_step=comparison["from_step"] + 1,
+                value=value,
+                expected=level,
+                data=data,
             )

@@ -51,9 +51,7 @@ class StallDetector(FamilyDetector):
             usual = numbers["first_step_s"]
         else:
             longest = max(self._longest)
-            usual = max(
-                numbers["floor_s"], numbers["median_factor"] * self._gaps.median(), numbers["longest_factor"] * longest
-            )
+            usual = max(numbers["floor_s"], numbers["median_factor"] * self._gaps.median(), numbers["longest_factor"] * longest)
             usual = min(usual, max(numbers["cap_s"], numbers["floor_s"]))
         if self._phase is not None:
             seen = self._phases.get(self._phase)

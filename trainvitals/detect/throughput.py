@@ -11,7 +11,7 @@ from typing import Any
 
 from trainvitals.detect.base import FamilyDetector, Tuned
 from trainvitals.detect.findings import Context, format_count, format_step, format_value
-from trainvitals.detect.statistics import MAD_TO_SIGMA, SortedWindow, median
+from trainvitals.detect.statistics import MAD_TO_SIGMA, SortedWindow, median, quartile_sigma
 from trainvitals.records import Event, Severity, Step
 
 #: Metric -> (text for people, whether smaller is faster). The first one that a run logs is used for the whole run.
@@ -25,6 +25,7 @@ BETWEEN_STEPS = "between_steps"
 CHOICE_POINTS = 5
 KEPT_BLOCKS = 32
 MIN_BLOCKS = 4
+MIN_SLOW_BLOCKS = 8  # noise of few blocks is a poor estimate, and a small drop can wait
 SQRT2 = 1.4142
 RECOVERED_SHARE = 0.5  # of the drop that opened it
 
@@ -171,13 +172,13 @@ class ThroughputDetector(FamilyDetector):
         recent = list(self._recent)
         newest = recent[-self._recent_points :]
         typical = median([item[1] for item in newest])
-        limit = max(self._drop, self._noise_factor * _jump_sigma(self._blocks))
+        limit = max(self._drop, self._noise_factor * _block_noise(self._blocks))
         if level - typical >= limit:
             self._open(level, typical, _first_below(newest, level - RECOVERED_SHARE * limit))
             return
-        if len(recent) < self._slow_points or len(self._slow_blocks) < MIN_BLOCKS or level - typical < self._slow_drop:
+        if len(recent) < self._slow_points or len(self._slow_blocks) < MIN_SLOW_BLOCKS or level - typical < self._slow_drop:
             return
-        slow_limit = max(self._slow_drop, self._noise_factor * _jump_sigma(self._slow_blocks))
+        slow_limit = max(self._slow_drop, self._noise_factor * _block_noise(self._slow_blocks))
         slow_typical = median([item[1] for item in recent])
         if level - slow_typical >= slow_limit:
             self._open(level, slow_typical, _first_below(recent, level - RECOVERED_SHARE * slow_limit))
@@ -218,13 +219,13 @@ def _log_of_drop(share: float) -> float:
     return -math.log(1.0 - min(0.95, share))
 
 
-def _jump_sigma(blocks: deque[float]) -> float:
-    """Noise of block medians from the jumps between neighbours, so that a slow trend does not count as noise."""
+def _block_noise(blocks: deque[float]) -> float:
+    """Noise of block medians: jumps between neighbours, or the spread of all when the run wanders more slowly than that."""
     if len(blocks) < MIN_BLOCKS:
         return 0.0
     values = list(blocks)
     jumps = [abs(values[i] - values[i - 1]) for i in range(1, len(values))]
-    return median(jumps) * MAD_TO_SIGMA / SQRT2
+    return max(median(jumps) * MAD_TO_SIGMA / SQRT2, quartile_sigma(values))
 
 
 def _first_below(items: list[list[float]], limit: float) -> int:

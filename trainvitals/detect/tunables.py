@@ -104,7 +104,7 @@ _TABLE: dict[str, dict[str, Tunable]] = {
         "ratio": Tunable(3.0, "times the usual", "hot_points of of_points above this open it"),
         "hot_points": Tunable(3, "points", "see ratio"),
         "of_points": Tunable(5, "points", "see ratio"),
-        "single_ratio": Tunable(10.0, "times the usual", "one point above this opens it"),
+        "single_ratio": Tunable(10.0, "times the usual", "one point above this is marked, and a warning when another high one or the loss follows; at once at its square"),
         "spread": Tunable(6.0, "sigma of the log", "either must also lie this far out of the run's own spread"),
         "clear_ratio": Tunable(2.0, "times the usual", "the median of five below this closes it"),
         "rebase_after_points": Tunable(400, "points", "the new level is accepted as usual after this"),
@@ -152,7 +152,9 @@ _TABLE: dict[str, dict[str, Tunable]] = {
 }  # fmt: skip
 
 #: rule -> name -> number. ``[detect.RULE] name = value`` in the settings.
-TUNABLES: Mapping[str, Mapping[str, Tunable]] = MappingProxyType({rule: MappingProxyType(table) for rule, table in _TABLE.items()})
+TUNABLES: Mapping[str, Mapping[str, Tunable]] = MappingProxyType(
+    {rule: MappingProxyType(table) for rule, table in _TABLE.items()}
+)
 
 
 def numbers_of(rule: str, changed: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
