@@ -11,7 +11,7 @@ import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import IO, Any
+from typing import Any, Protocol, cast
 
 from trainvitals.errors import InputError
 from trainvitals.logs.parser import FORMATS, Parser
@@ -31,6 +31,14 @@ _BINARY_MAGIC = (
     b"\x28\xb5\x2f\xfd",
     b"\x80\x02",
 )
+
+
+class _Source(Protocol):
+    """``read1`` returns what is there: a damaged file gives all that stands before the damage."""
+
+    def read(self, size: int = -1, /) -> bytes: ...
+
+    def read1(self, size: int = -1, /) -> bytes: ...
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -85,7 +93,7 @@ def read_log(name: str, format: str = "auto", timezone: str = "UTC") -> Iterator
         with ExitStack() as stack:
             mtime_ns = None
             if name == "-":
-                raw: IO[bytes] = sys.stdin.buffer
+                raw: _Source = cast(io.BufferedReader, sys.stdin.buffer)
             else:
                 path = Path(name)
                 if path.is_dir():
@@ -104,18 +112,18 @@ def read_log(name: str, format: str = "auto", timezone: str = "UTC") -> Iterator
         raise InputError(f"Cannot read {shown}: {error.strerror or error}.") from error
 
 
-def _text_chunks(raw: IO[bytes], stack: ExitStack, shown: str) -> Iterable[bytes]:
+def _text_chunks(raw: _Source, stack: ExitStack, shown: str) -> Iterable[bytes]:
     first = raw.read(_CHUNK_BYTES)
-    rest: IO[bytes] | gzip.GzipFile = raw
+    rest = raw
     if first.startswith(_GZIP_MAGIC):
         unzipped = gzip.GzipFile(fileobj=io.BufferedReader(_Joined(first, raw)), mode="rb")
         stack.callback(unzipped.close)
         rest = unzipped
-        first = rest.read(_CHUNK_BYTES)
+        first = rest.read1(_CHUNK_BYTES)
     _refuse_what_is_no_log(first, shown)
     while first:
         yield first
-        first = rest.read(_CHUNK_BYTES)
+        first = rest.read1(_CHUNK_BYTES)
 
 
 def _refuse_what_is_no_log(first: bytes, shown: str) -> None:
@@ -129,7 +137,7 @@ def _refuse_what_is_no_log(first: bytes, shown: str) -> None:
 class _Joined(io.RawIOBase):
     """A stream whose first bytes were read already: standard input cannot be wound back."""
 
-    def __init__(self, first: bytes, rest: IO[bytes]) -> None:
+    def __init__(self, first: bytes, rest: _Source) -> None:
         super().__init__()
         self._first, self._rest = first, rest
 

@@ -1,0 +1,155 @@
+"""Starts of the trainer: numbers, keys, rewinds, repetitions; and records that do not depend on how bytes arrive."""
+
+import json
+from itertools import pairwise
+from pathlib import Path
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from trainvitals.logs.parser import Parser
+from trainvitals.records import Event, Step
+
+DATA = Path(__file__).parent / "data"
+
+
+def lines(steps, loss=3.0):
+    return "".join(f"iter {step}: loss {loss}, time 1.0ms, mfu 1.0%\n" for step in steps).encode()
+
+
+def attempts_of(data):
+    parser = Parser()
+    records = parser.feed(data) + parser.finish()
+    steps = [(record.attempt, record.step) for record in records if isinstance(record, Step)]
+    starts = [record for record in records if isinstance(record, Event) and record.kind == "attempt_start"]
+    return parser, steps, starts
+
+
+def test_a_large_rewind_is_a_new_attempt():
+    _, steps, starts = attempts_of(lines([*range(190, 213), 201, 202, 203]))
+    assert steps[-4:] == [(1, 212), (2, 201), (2, 202), (2, 203)]
+    assert [(start.attempt, start.data["first_step"], start.data["source"]) for start in starts] == [
+        (1, 190, "log"),
+        (2, 201, "log"),
+    ]
+
+
+def test_lines_that_all_ranks_print_are_one_point_even_out_of_order():
+    parser, steps, starts = attempts_of(lines([1, 1, 1, 2, 3, 2, 2, 4, 3, 5]))
+    assert steps == [(1, 1), (1, 2), (1, 3), (1, 4), (1, 5)]
+    assert len(starts) == 1
+    assert parser.counters["repeated_steps"] == 5
+
+
+def test_the_first_of_repeated_lines_is_kept():
+    parser = Parser()
+    records = parser.feed(lines([4], loss=7.6) + lines([4], loss=9.9))
+    assert [record.values["loss"] for record in records if isinstance(record, Step)] == [7.6]
+
+
+def test_a_late_point_stays_in_its_attempt():
+    _, steps, _ = attempts_of(lines([100, 110, 120, 140, 130, 150]))
+    assert steps == [(1, step) for step in (100, 110, 120, 140, 130, 150)]
+
+
+def test_one_step_beyond_the_buffer_is_a_rewind():
+    run = list(range(1, 21))
+    assert attempts_of(lines([*run, 15]))[1][-1] == (1, 20)
+    assert attempts_of(lines([*run, 14]))[1][-1] == (2, 14)
+
+
+def test_a_restart_after_a_few_points_is_seen_by_their_spacing():
+    assert attempts_of(lines([500, 510, 1]))[1] == [(1, 500), (1, 510), (2, 1)]
+
+
+def test_a_load_line_makes_even_the_same_step_a_new_attempt():
+    line = " iteration {}/ 900 | lm loss: 2.0E+00 | number of skipped iterations: 0 |\n"
+    load = "  successfully loaded checkpoint from /c [ t 0 ] at iteration 211\n"
+    _, steps, starts = attempts_of((line.format(211) + line.format(212) + load + line.format(212)).encode())
+    assert steps == [(1, 211), (1, 212), (2, 212)]
+    assert starts[1].data["key"] != starts[0].data["key"]
+
+
+def test_an_attempt_column_names_the_attempts():
+    _, steps, _ = attempts_of((DATA / "curve_attempts.csv").read_bytes())
+    assert steps == [(1, 210), (1, 211), (1, 212), (2, 201), (2, 202)]
+
+
+def test_the_keys_of_a_log_stay_when_it_grows():
+    data = lines([*range(300), *range(100, 400)])
+    short = [start.data["key"] for start in attempts_of(data[:9000])[2]]
+    long = [start.data["key"] for start in attempts_of(data)[2]]
+    assert long[: len(short)] == short
+    assert long[0].rpartition("/")[0] == long[1].rpartition("/")[0]
+    assert [key.rpartition("/")[2] for key in long] == ["0", "1"]
+
+
+def test_each_header_of_the_hook_is_an_attempt_and_a_smaller_step_a_rewind():
+    _, steps, starts = attempts_of((DATA / "hook.jsonl").read_bytes())
+    assert [attempt for attempt, _ in steps] == [1] * 6 + [2] * 3 + [3]
+    assert [start.data["key"] for start in starts] == [
+        "node1/100/1767323045000000000",
+        "node1/200/1767323145000000000",
+        "node1/200/1767323145000000000/1",
+    ]
+    assert starts[1].data | {"source": "hook", "pid": 200, "host": "node1", "first_step": 4} == starts[1].data
+
+
+def test_events_before_the_first_step_of_an_attempt_have_no_number():
+    parser = Parser()
+    header = '{"type":"header","schema":1,"pid":1,"host":"a","started_ns":5}\n'
+    event = '{"type":"event","kind":"phase","data":{"phase":"start","state":"begin"}}\n'
+    step = '{"type":"step","step":1,"values":{"loss":1}}\n'
+    records = parser.feed((header + event + step + event + header.replace("5", "6") + event).encode())
+    assert [(r.kind, r.attempt) for r in records if isinstance(r, Event)] == [
+        ("phase", None), ("attempt_start", 1), ("phase", 1), ("phase", None),
+    ]  # fmt: skip
+
+
+_SAMPLES = sorted(DATA.iterdir())
+_PIECES = [line for path in _SAMPLES for line in path.read_bytes().splitlines(keepends=True)]
+_LOGS = st.one_of(
+    st.sampled_from([path.read_bytes() for path in _SAMPLES]),
+    st.lists(st.sampled_from(_PIECES) | st.binary(max_size=40), max_size=40).map(b"".join),
+    st.lists(st.sampled_from(_PIECES).flatmap(lambda line: st.integers(0, len(line)).map(lambda cut: line[:cut] + b"\n")), max_size=30).map(b"".join),
+)  # fmt: skip
+
+
+@settings(max_examples=300, deadline=None)
+@given(data=_LOGS, cuts=st.lists(st.integers(0, 1_000_000), max_size=6))
+def test_records_do_not_depend_on_the_chunking_nor_on_a_restart(data, cuts):
+    whole = Parser()
+    expected = whole.feed(data) + whole.finish()
+    json.dumps([record.data for record in expected if isinstance(record, Event)], allow_nan=False)
+    assert all(value - value == 0 for record in expected if isinstance(record, Step) for value in record.values.values())
+    parser = Parser()
+    records = []
+    edges = [0, *sorted(cut % (len(data) + 1) for cut in cuts), len(data)]
+    for start, end in pairwise(edges):
+        records += parser.feed(data[start:end])
+        state = json.loads(json.dumps(parser.to_state()))
+        parser = Parser()
+        parser.restore(state)
+    assert records + parser.finish() == expected
+    assert parser.counters == whole.counters
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    data=st.binary(max_size=400), format=st.sampled_from(["megatron", "huggingface", "nanogpt", "hook", "csv", "trainer_state"])
+)
+def test_no_bytes_make_a_grammar_raise(data, format):
+    parser = Parser(format)
+    assert all(isinstance(record, Event) or record.step >= 0 for record in parser.feed(data) + parser.finish())
+
+
+def test_every_byte_of_a_log_is_a_good_place_to_restart():
+    data = (DATA / "huggingface_bar.log").read_bytes()[:1500]
+    whole = Parser()
+    expected = whole.feed(data) + whole.finish()
+    for cut in range(len(data)):
+        first = Parser()
+        records = first.feed(data[:cut])
+        second = Parser()
+        second.restore(json.loads(json.dumps(first.to_state())))
+        assert records + second.feed(data[cut:]) + second.finish() == expected
