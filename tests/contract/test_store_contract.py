@@ -153,7 +153,7 @@ def test_attempts_that_repeat_steps_stay_apart_in_buckets(store: Store, by: str)
         assert frame[frame["attempt"] == "2"]["step"].min() == 60
 
 
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_buckets_equal_what_the_rows_say(open_again: Callable[[], Store], data: st.DataObject) -> None:
     """Any order of steps in time, gaps, missing values, a window that cuts: compared with pandas over raw rows."""

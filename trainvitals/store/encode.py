@@ -32,6 +32,7 @@ from trainvitals.schema import EXTRA_METRIC_NAME, MAX_EXTRA_METRICS, SCHEMA, TRA
 MAX_TEXT_BYTES = 64 * 1024
 CUT_MARKER = "… [cut]"
 CUT_KEY = "_cut"
+_CUT_NAMES_BYTES = 4_096  # room for ten names of 60 bytes, each byte escaped to six
 MAX_INT = 2**63 - 1
 MAX_TAG_BYTES = 1024
 
@@ -222,22 +223,21 @@ def cut_text(text: str, limit_bytes: int = MAX_TEXT_BYTES) -> str:
 
 
 def compact_json(data: Mapping[str, Any], limit_bytes: int = MAX_TEXT_BYTES) -> str:
-    """Compact JSON without NaN (null stands for it). Too large: the largest members go, their names stand in ``_cut``."""
+    """Compact JSON without NaN (null stands for it). Too large: the largest members go, ``_cut`` names the first of them."""
     members = {str(key): _dumps(value) for key, value in data.items()}
     text = _object(members)
     if len(text.encode()) <= limit_bytes:
         return text
-    cut: list[str] = []
-    for key in sorted(members, key=lambda key: len(members[key].encode()) + len(key.encode()), reverse=True):
-        del members[key]
-        cut.append(cut_text(key, 200))
-        # Named are the first few: a mapping of 100,000 members must not fill the room with their names.
-        text = _object({**members, CUT_KEY: _dumps(cut[:20])})
-        if len(text.encode()) <= limit_bytes:
-            return text
-        if len(members) > 1000:
-            members = dict(list(members.items())[:1000])
-    return _object({CUT_KEY: _dumps(cut[:20])})
+    sizes = {key: len(_dumps(key).encode()) + len(value.encode()) + 2 for key, value in members.items()}
+    room = limit_bytes - _CUT_NAMES_BYTES
+    kept: set[str] = set()
+    for key in sorted(sizes, key=lambda key: sizes[key]):
+        room -= sizes[key]
+        if room < 0:
+            break
+        kept.add(key)
+    cut = [cut_text(key, 60) for key in members if key not in kept][:10]
+    return _object({**{key: value for key, value in members.items() if key in kept}, CUT_KEY: _dumps(cut)})
 
 
 def _object(members: Mapping[str, str]) -> str:
