@@ -53,10 +53,12 @@ class QueuedWriter:
     def start(self) -> None:
         """Start the thread; it opens the file, so that even a run without steps leaves its header."""
         try:
+            self._busy = True  # until the file is open and the queue empty
             self._thread = threading.Thread(target=self._consume, name="trainvitals-hook", daemon=True)
             self._thread.start()
         except RuntimeError as error:  # no more threads, or the interpreter is ending
             self._thread = None
+            self._busy = False
             self._appender.count(errors=1, reason=str(error))
 
     def _consume(self) -> None:
