@@ -1,0 +1,92 @@
+"""``python -m collectors NAME``: run one collector; ``--once --stdout`` prints its records as JSON lines and stores nothing."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+from collectors.base import Collector, Health, PointBuffer, run
+from collectors.checkpoints import CheckpointCollector
+from collectors.gpu import GpuCollector
+from collectors.gpu_process import GpuProcess
+from collectors.trainer_log import TrainerLogCollector
+from trainvitals.clock import SystemClock
+from trainvitals.errors import InputError, TrainvitalsError
+from trainvitals.records import Point
+from trainvitals.settings import Settings, load
+from trainvitals.store.open import open_store
+
+
+class JsonLines:
+    """A writer that prints each point as one JSON object."""
+
+    def write(self, points: Sequence[Point]) -> None:
+        for point in points:
+            print(json.dumps(asdict(point)), flush=True)  # noqa: T201
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """0 fine, 1 a poll failed (with ``--once``), 2 wrong usage."""
+    parser = argparse.ArgumentParser(prog="python -m collectors", description="Run one collector of Trainvitals.")
+    parser.add_argument("name", choices=("gpu", "checkpoints", "trainer_log"))
+    parser.add_argument("--config", help="trainvitals.toml (default: TRAINVITALS_CONFIG, ./trainvitals.toml)")
+    parser.add_argument("--once", action="store_true", help="one poll, then end")
+    parser.add_argument("--stdout", action="store_true", help="print records as JSON lines instead of storing them")
+    parser.add_argument("--node", default=socket.gethostname(), help="name of this machine (default: its host name)")
+    parser.add_argument("--run", default="", help="run of the settings whose logs or checkpoints are read")
+    parser.add_argument("--path", nargs="+", default=[], help="logs or checkpoint directories to read instead of the run's")
+    arguments = parser.parse_args(argv)
+    try:
+        return _run(arguments)
+    except TrainvitalsError as error:
+        print(f"collector {arguments.name}: {error}", file=sys.stderr)  # noqa: T201
+        return error.exit_code
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    settings = load(arguments.config)
+    if arguments.name != "gpu" and not arguments.stdout:
+        raise InputError(
+            "The watchdog stores logs and checkpoints of a run (trainvitals watch); add --stdout to look at them here."
+        )
+    collector, period_s = _collector(arguments, settings)
+    health = Health()
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    store = None if arguments.stdout else open_store(settings.store)
+    try:
+        buffer = PointBuffer(JsonLines() if store is None else store, health)
+        run(collector, buffer, health, SystemClock(), period_s, (lambda _: True) if arguments.once else stop.wait, arguments.node)
+    finally:
+        collector.close()
+        if store is not None:
+            store.close()
+    return 1 if arguments.once and health.trouble else 0
+
+
+def _collector(arguments: argparse.Namespace, settings: Settings) -> tuple[Collector, float]:
+    clock = SystemClock()
+    if arguments.name == "gpu":
+        return GpuCollector(arguments.node, GpuProcess(clock, settings.gpu.deadline_s), clock), settings.gpu.period_s
+    paths = [str(Path(path).absolute()) for path in arguments.path]
+    run_settings = settings.run(arguments.run) if arguments.run and not paths else None
+    if run_settings is None and not paths:
+        raise InputError("Name what to read: --run RUN of the settings, or --path.")
+    if arguments.name == "checkpoints":
+        directories = run_settings.checkpoints if run_settings else paths
+        return CheckpointCollector(arguments.run, directories, clock), settings.watch.checkpoint_scan_s
+    patterns = run_settings.logs if run_settings else paths
+    log_format, timezone = (run_settings.log_format, run_settings.log_timezone) if run_settings else ("auto", "UTC")
+    return TrainerLogCollector(arguments.run, patterns, clock, log_format, timezone), settings.watch.poll_s
+
+
+if __name__ == "__main__":
+    sys.exit(main())
