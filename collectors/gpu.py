@@ -1,0 +1,209 @@
+"""GPU health of this machine: readings of NVML graded into samples, one GPU at a time, and the node as the worst of them."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, Protocol
+
+from collectors.gpu_process import Unresponsive
+from collectors.nvml import Fault, GpuReading, Reading
+from trainvitals.clock import Clock
+from trainvitals.records import GpuSample, NodeSample, Point
+from trainvitals.store.encode import gpu_point, node_point
+
+#: Rising order; the node's state is the worst of its GPUs.
+STATES = ("ok", "warm", "warn", "fail", "lost")
+#: HW slowdown, HW thermal slowdown, HW power brake. Idle, application clocks and the power cap are everyday life.
+HARDWARE_THROTTLE = 0x8 | 0x40 | 0x80
+WARM_C, MEMORY_WARM_C = 85.0, 95.0
+#: XID numbers after which the GPU or the node must leave service (NVIDIA's XID catalogue: RESET_GPU, RESTART_BM and alike).
+FATAL_XIDS = frozenset((46, 48, 54, 62, 64, 74, 79, 95, 109, 110, 119, 120, 136, 140, 143, 155, 156, 158))
+#: The application's own doing: looked for in code and data, not in hardware.
+APPLICATION_XIDS = frozenset((8, 11, 13, 25, 31, 32, 39, 40, 41, 43, 45, 68, 69, 70, 71, 72, 80, 137))
+#: An XID counts for so long; the number itself stays in the record. A value that sticks for ever would hide the next one.
+XID_COUNTS_S = 3600.0
+DRIVER_TEXT = {
+    Fault.NO_LIBRARY: "no NVIDIA driver on this machine",
+    Fault.NO_DRIVER: "the NVIDIA driver library is there, but the kernel module is not loaded: load it (modprobe nvidia) or reboot",
+    Fault.DRIVER_MISMATCH: "driver library and kernel module differ in version (an update under a running module): reload it or reboot",
+}
+_FATAL_FAULTS = frozenset((Fault.RESET_REQUIRED, Fault.CORRUPTED_INFOROM))
+_SAMPLE_FIELDS = frozenset(declared.name for declared in fields(GpuSample)) - {"node", "gpu", "index", "time_ns", "state"}
+
+
+class Source(Protocol):
+    """Where readings come from: ``GpuProcess``, or a list in a test."""
+
+    def poll(self) -> Reading:
+        """One reading; raises ``Unresponsive``."""
+        ...
+
+    def close(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """State of one GPU and why, in words."""
+
+    state: str
+    text: str = ""
+
+
+def grade(gpu: GpuReading, before: GpuSample | None) -> Verdict:
+    """State of a GPU from its reading and the sample before (None at the first). Pure.
+
+    Hardware throttling counts when it lasts two polls; ECC counters count when they grow, and a counter that fell was reset.
+    """
+    values = gpu.values
+    if gpu.is_lost:
+        return Verdict("lost", "is lost (fell off the bus): reboot the node, then check the hardware")
+    fatal = sorted(name for name, fault in gpu.faults.items() if fault in _FATAL_FAULTS)
+    if fatal:
+        return Verdict("fail", f"needs a reset ({gpu.faults[fatal[0]]})")
+    if values.get("remapped_rows_failure"):
+        return Verdict("fail", "could not remap a bad memory row: replace it")
+    xid = values.get("xid_last") if values.get("xid_age_s", 0.0) < XID_COUNTS_S else None
+    if xid in FATAL_XIDS:
+        return Verdict("fail", f"reported XID {xid}: drain the node")
+    # Without a sample before, a counter that is not zero is history, not news.
+    known_errors = before.ecc_uncorrected if before is not None else values.get("ecc_uncorrected")
+    if (values.get("ecc_uncorrected") or 0) > (known_errors if known_errors is not None else 0):
+        return Verdict("fail", f"has new uncorrectable memory errors ({values['ecc_uncorrected']})")
+    if gpu.faults.get("handle"):
+        return Verdict("warn", f"cannot be asked ({gpu.faults['handle']})")
+    if values.get("remapped_rows_pending"):
+        return Verdict("warn", "waits for a reset to remap a memory row")
+    if values.get("ecc_uncorrected"):
+        return Verdict("warn", f"had {values['ecc_uncorrected']} uncorrectable memory errors since the driver was loaded")
+    if xid is not None and xid not in APPLICATION_XIDS:
+        return Verdict("warn", f"reported XID {xid}: investigate")
+    throttle = (values.get("throttle_reasons") or 0) & HARDWARE_THROTTLE
+    if throttle and before is not None and (before.throttle_reasons or 0) & HARDWARE_THROTTLE:
+        return Verdict("warn", f"is slowed down by its hardware (reasons {throttle:#x})")
+    if throttle:
+        return Verdict("warm", f"was slowed down by its hardware (reasons {throttle:#x})")
+    if (values.get("temperature_c") or 0) >= WARM_C or (values.get("memory_temperature_c") or 0) >= MEMORY_WARM_C:
+        return Verdict("warm", "is hot")
+    return Verdict("ok")
+
+
+def sample_of(node: str, gpu: GpuReading, state: str, time_ns: int) -> GpuSample:
+    """The record of a reading; what the driver does not support is absent."""
+    values: dict[str, Any] = {name: value for name, value in gpu.values.items() if name in _SAMPLE_FIELDS}
+    return GpuSample(node=node, gpu=gpu.uuid or f"index-{gpu.index}", index=gpu.index, time_ns=time_ns, state=state, **values)
+
+
+def node_of(node: str, samples: Sequence[GpuSample], texts: Sequence[str], time_ns: int) -> NodeSample:
+    """The node as the worst of its GPUs; a lost GPU fails the node. Figures are over the GPUs that answered."""
+    worst = max((STATES.index(sample.state) for sample in samples), default=0)
+    utilization = [sample.utilization_percent for sample in samples if sample.utilization_percent is not None]
+    power = [sample.power_w for sample in samples if sample.power_w is not None]
+    ecc = [sample.ecc_uncorrected for sample in samples if sample.ecc_uncorrected is not None]
+    return NodeSample(
+        node=node,
+        time_ns=time_ns,
+        state="fail" if STATES[worst] == "lost" else STATES[worst],
+        gpus=len(samples),
+        utilization_mean_percent=sum(utilization) / len(utilization) if utilization else None,
+        utilization_min_percent=min(utilization, default=None),
+        temperature_max_c=max((s.temperature_c for s in samples if s.temperature_c is not None), default=None),
+        power_sum_w=sum(power) if power else None,
+        memory_used_max_bytes=max((s.memory_used_bytes for s in samples if s.memory_used_bytes is not None), default=None),
+        ecc_uncorrected=sum(ecc) if ecc else None,
+        xid_last=next((s.xid_last for s in reversed(samples) if s.xid_last is not None), None),
+        text="; ".join(texts[:4]) + (f"; and {len(texts) - 4} more" if len(texts) > 4 else ""),
+    )
+
+
+class GpuCollector:
+    """One sample per GPU and one of the node at each ``collect``; every outcome is a sample, silence is never one."""
+
+    name = "gpu"
+
+    def __init__(self, node: str, source: Source, clock: Clock, say: Callable[[str], None] | None = None) -> None:
+        self._node = node
+        self._source = source
+        self._clock = clock
+        self._say = say or _stderr
+        self._last: dict[str, GpuSample] = {}
+        self._said: set[str] = set()
+        self._failure = ""
+
+    def collect(self) -> Iterable[Point]:
+        """Points of measurement ``gpu`` and one of ``node``."""
+        samples, node = self.samples()
+        return [*(gpu_point(sample) for sample in samples), node_point(node)]
+
+    def close(self) -> None:
+        self._source.close()
+
+    def samples(self) -> tuple[list[GpuSample], NodeSample]:
+        """The records behind the points."""
+        try:
+            reading = self._source.poll()
+        except Unresponsive as error:
+            return [], self._failed("fail", str(error), "unresponsive")
+        time_ns = self._clock.time_ns()
+        if reading.fault is not None:
+            text = DRIVER_TEXT.get(Fault(reading.fault), f"the NVIDIA driver does not answer ({reading.fault}: {reading.text})")
+            state = "no_gpu" if reading.fault == Fault.NO_LIBRARY else "fail"
+            return [], self._failed(state, text, reading.fault)
+        if not reading.gpus and not self._last:
+            return [], self._failed("no_gpu", "the NVIDIA driver reports no GPU", "no_gpu")
+        if self._failure:
+            self._failure = ""
+            self._say(f"{self._node}: the NVIDIA driver answers again")
+        samples, texts = self._graded(reading, time_ns)
+        self._say_absent_fields(reading)
+        node = node_of(self._node, samples, texts, time_ns)
+        return samples, node
+
+    def _failed(self, state: str, text: str, failure: str) -> NodeSample:
+        """The whole node has one trouble, said when it begins. Known GPUs keep their number, so a wall of tiles does not shrink."""
+        if failure != self._failure:
+            self._failure = failure
+            self._say(f"{self._node}: {text}")
+        return NodeSample(node=self._node, time_ns=self._clock.time_ns(), state=state, gpus=len(self._last), text=text)
+
+    def _graded(self, reading: Reading, time_ns: int) -> tuple[list[GpuSample], list[str]]:
+        samples: list[GpuSample] = []
+        texts: list[str] = []
+        nameless: list[GpuReading] = []
+        for gpu in reading.gpus:
+            if not gpu.uuid:
+                nameless.append(gpu)
+                continue
+            verdict = grade(gpu, self._last.get(gpu.uuid))
+            samples.append(sample_of(self._node, gpu, verdict.state, time_ns))
+            if verdict.text:
+                texts.append(f"GPU {gpu.index} ({gpu.uuid}) {verdict.text}")
+        seen = {sample.gpu for sample in samples}
+        # A lost GPU shifts the index of the others or answers without its name: it is known by who is missing.
+        missing = [sample for uuid, sample in self._last.items() if uuid not in seen and not uuid.startswith("index-")]
+        for known in missing:
+            gpu = GpuReading(known.index, known.gpu, {"name": known.name} if known.name else {}, is_lost=True)
+            samples.append(sample_of(self._node, gpu, "lost", time_ns))
+            texts.append(f"GPU {known.index} ({known.gpu}) {grade(gpu, None).text}")
+        for gpu in nameless[len(missing) :]:
+            verdict = grade(gpu, None)
+            samples.append(sample_of(self._node, gpu, verdict.state, time_ns))
+            texts.append(f"GPU {gpu.index} {verdict.text}")
+        samples.sort(key=lambda sample: (sample.index, sample.gpu))
+        self._last |= {sample.gpu: sample for sample in samples}
+        return samples, texts
+
+    def _say_absent_fields(self, reading: Reading) -> None:
+        for gpu in reading.gpus:
+            for name, fault in sorted(gpu.faults.items()):
+                self._say_once(f"{self._node}: GPU {gpu.index}: {name}: {fault}; left out")
+
+    def _say_once(self, text: str) -> None:
+        if text not in self._said and len(self._said) < 1000:
+            self._said.add(text)
+            self._say(text)
+
+
+def _stderr(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)  # noqa: T201
