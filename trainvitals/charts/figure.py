@@ -15,7 +15,7 @@ from trainvitals.charts.layout import axis_base, layout_base, overlay_axis, row_
 from trainvitals.charts.marks import marker_traces, shapes_and_labels
 from trainvitals.charts.palette import palette, with_alpha
 from trainvitals.charts.rows import GPU_UTILIZATION, ROW_ORDER, RowStyle, row_of, row_style
-from trainvitals.charts.text import escape
+from trainvitals.charts.text import escape, template_text
 from trainvitals.charts.typed import typed
 
 if TYPE_CHECKING:
@@ -152,7 +152,7 @@ def _series_traces(series: CurveSeries, style: RowStyle, axis: str, colours: Any
     if has_range:
         mean_trace["customdata"] = typed(np.column_stack((low, high)).astype(np.float32))
         hover += f" <i>%{{customdata[0]:{style.precise}}} – %{{customdata[1]:{style.precise}}}</i>"
-    mean_trace["hovertemplate"] = f"{hover}<extra>{escape(name)}</extra>"
+    mean_trace["hovertemplate"] = f"{hover}<extra>{template_text(name)}</extra>"
     traces.append(mean_trace)
     return traces
 

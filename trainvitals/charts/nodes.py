@@ -19,7 +19,7 @@ STATES = ("ok", "warm", "warn", "fail", "lost", "silent", "drained", "no_gpu", "
 SIMULATED_BIT = 0x80
 NO_TILE = STATES.index("")
 MAX_GPUS = 16
-_GROUP = re.compile(r"^(.*?\d+)[-_.]?[A-Za-z]*[-_.]?\d+$")
+_GROUP = re.compile(r"^(.*\d)(?:[-_.]?[A-Za-z]+[-_.]?|[-_.])\d+$")
 
 
 def group_of(node: str) -> str:

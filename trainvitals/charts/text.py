@@ -18,6 +18,11 @@ def escape(text: str, limit: int = 160) -> str:
     return plain(text, limit).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
+def template_text(text: str, limit: int = 160) -> str:
+    """Escaped text that may stand in a hover template, where ``%{…}`` would otherwise be looked up."""
+    return escape(text, limit).replace("%{", "% {")
+
+
 def number(value: float) -> str:
     """At most four digits that mean something, SI suffix above 10,000: 2.314, 0.0003, 2.61 M."""
     size = abs(value)

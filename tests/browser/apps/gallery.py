@@ -12,7 +12,14 @@ from trainvitals.charts.checkpoints import strip, timeline_json
 from trainvitals.charts.curves import figure_json, overview_figure_json
 from trainvitals.charts.nodes import wall_payload
 from trainvitals.records import (
-    CheckpointReport, CheckpointState, Event, Finding, GpuSample, NodeSample, Severity, VerificationLevel,
+    CheckpointReport,
+    CheckpointState,
+    Event,
+    Finding,
+    GpuSample,
+    NodeSample,
+    Severity,
+    VerificationLevel,
 )  # fmt: skip
 from trainvitals.web.view import AttemptView
 
