@@ -6,6 +6,7 @@ import streamlit as st
 from pages._shared.dialogs import open_dialog
 from pages._shared.frame import head_fragment
 from pages._shared.state import Look, look, refresh_s
+from pages._shared.story import table_height
 from trainvitals.records import Event
 from trainvitals.web import format as fmt
 from trainvitals.web.present import possible_actions
@@ -32,7 +33,7 @@ def buttons(seen: Look) -> None:
     possible = possible_actions(seen.run.control)
     with st.container(horizontal=True, vertical_alignment="center"):
         for action, label in LABELS.items():
-            if st.button(label, key=f"tv_control_{action}", disabled=action not in possible):  # text: our own
+            if st.button(label, key=f"tv_control_{action}", disabled=action not in possible):
                 open_dialog(action, seen)
     if not possible:
         st.text(
@@ -74,7 +75,7 @@ def audit(seen: Look) -> None:
     events = [*seen.run.control_history, *(event for event in seen.run.events if event.kind == "breaker")]
     st.text("Who asked for what, and what came of it")
     if events:
-        st.dataframe(audit_frame(events, seen), hide_index=True, key="tv_audit", height=420)
+        st.dataframe(audit_frame(events, seen), hide_index=True, key="tv_audit", height=table_height(len(events)))
     else:
         st.text("Nothing has been asked of this run yet.")
 

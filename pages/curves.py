@@ -83,7 +83,8 @@ def chart(seen: Look) -> None:
             st.text(f"⚠ This curve is {old}: {result.error}")
         if start is not None or end is not None:
             st.text(window_text(by, start, end, seen))
-            st.button("Back to live", key="tv_live", on_click=forget_window, shortcut="l")
+            if zoomed is None:  # a zoomed chart brings its own button
+                st.button("Leave this window", key="tv_live", on_click=forget_window)
         else:
             st.text("Live. Drag to zoom; click a mark for its story.")
     if not result.figure_json:

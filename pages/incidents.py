@@ -6,7 +6,7 @@ import streamlit as st
 from pages._shared.components import check_list
 from pages._shared.frame import head_fragment
 from pages._shared.state import Look, look, refresh_s
-from pages._shared.story import GLYPHS, events_frame, findings_frame
+from pages._shared.story import GLYPHS, events_frame, findings_frame, table_height
 from trainvitals.records import Incident
 from trainvitals.web import format as fmt
 from trainvitals.web import window
@@ -43,7 +43,7 @@ def chosen(seen: Look) -> Incident | None:
 def table(seen: Look) -> None:
     event = st.dataframe(
         frame(seen), hide_index=True, key="tv_incident_table", on_select="rerun", selection_mode="single-row",
-        height=min(260, 40 + 36 * max(1, len(seen.run.incidents))),
+        height=table_height(len(seen.run.incidents), 220),
     )  # fmt: skip
     rows = event["selection"]["rows"]
     picked = seen.run.incidents[rows[0]].id if rows and rows[0] < len(seen.run.incidents) else None

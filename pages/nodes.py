@@ -22,9 +22,9 @@ def bad_frame(nodes: list[NodeSample], seen: Look) -> pd.DataFrame:
             "state": [node.state.replace("_", " ") + (" (simulated)" if node.is_simulated else "") for node in nodes],
             "last heard": [fmt.age((seen.now_ns - node.time_ns) / 1e9) for node in nodes],
             "GPUs": [node.gpus for node in nodes],
-            "utilization %": [node.utilization_mean_percent for node in nodes],
-            "hottest °C": [node.temperature_max_c for node in nodes],
-            "last Xid": [fmt.step(node.xid_last) for node in nodes],
+            "utilization %": [fmt.number(node.utilization_mean_percent) for node in nodes],
+            "hottest °C": [fmt.number(node.temperature_max_c) for node in nodes],
+            "last Xid": [fmt.count(node.xid_last) for node in nodes],
             "what": [node.text for node in nodes],
         }
     )
@@ -37,12 +37,12 @@ def gpu_frame(name: str, seen: Look) -> pd.DataFrame:
             "GPU": [gpu.index for gpu in gpus],
             "state": [gpu.state for gpu in gpus],
             "model": [gpu.name or fmt.UNKNOWN for gpu in gpus],
-            "utilization %": [gpu.utilization_percent for gpu in gpus],
+            "utilization %": [fmt.number(gpu.utilization_percent) for gpu in gpus],
             "memory": [f"{fmt.size(gpu.memory_used_bytes)} of {fmt.size(gpu.memory_total_bytes)}" for gpu in gpus],
-            "°C": [gpu.temperature_c for gpu in gpus],
-            "W": [gpu.power_w for gpu in gpus],
-            "ECC uncorrected": [gpu.ecc_uncorrected for gpu in gpus],
-            "last Xid": [fmt.step(gpu.xid_last) for gpu in gpus],
+            "°C": [fmt.number(gpu.temperature_c) for gpu in gpus],
+            "W": [fmt.number(gpu.power_w) for gpu in gpus],
+            "ECC uncorrected": [fmt.count(gpu.ecc_uncorrected) for gpu in gpus],
+            "last Xid": [fmt.count(gpu.xid_last) for gpu in gpus],
             "UUID": [gpu.gpu for gpu in gpus],
         }
     )
@@ -80,7 +80,7 @@ def body() -> None:
     if all(node.state == "no_gpu" for node in nodes):
         st.text("None of them has an NVIDIA driver, so there is no GPU health to show. That is no fault.")
     if any(node.is_simulated for node in nodes):
-        st.text("Simulated nodes are drawn with a dotted corner: they are made up by the demo.")
+        st.text("Simulated nodes are drawn with a dashed edge: they are made up by the demo.")
     with st.container(key="tv-card-wall"):
         picked = node_wall(wall_payload(nodes, seen.snapshot.gpus), key="tv_wall", height=420)
     if picked:

@@ -24,7 +24,7 @@ def top() -> None:
 
 def chart(seen: Look) -> None:
     with st.container(key="tv-head-chart"):
-        st.text("Last 30 minutes")
+        st.text("Last 30 minutes · times in UTC · click a mark for its story, drag to zoom")
     query = CurveQuery(
         seen.run.name, ("loss", "grad_norm", "throughput"), by="time", theme=theme(), last_s=WINDOW_S, compact=True
     )
@@ -50,12 +50,14 @@ def checks(seen: Look) -> None:
     if seen.run.checks:
         check_list(seen.run.checks, key="tv_checks")
         return
-    recent = seen.run.findings[:4]
-    st.text("Nothing is open, so there is nothing to check.")
-    if recent:
-        st.text("Latest marks:")
+    with st.container(key="tv-quiet"):
+        st.text("Nothing is open, so there is nothing to check.")
+        recent = seen.run.findings[:6]
+        if recent:
+            st.text("Latest marks:")
         for finding in recent:
-            st.text(f"step {fmt.step(finding.first_step)} · {finding.message}"[:180])
+            when = fmt.moment(finding.time_ns, seen.zone, now_ns=seen.now_ns)
+            st.text(f"{when}\nstep {fmt.step(finding.first_step)} · {finding.message}"[:220])
 
 
 @st.fragment(run_every=max(2.0, refresh_s()))

@@ -6,7 +6,8 @@ import streamlit as st
 
 from pages._shared.components import verdict_band
 from pages._shared.dialogs import open_dialog
-from pages._shared.state import RUN_KEY, Look, look, refresh_s, the_poller
+from pages._shared.state import RUN_KEY, Look, look, refresh_s, the_poller, theme
+from trainvitals.charts.palette import palette
 from trainvitals.web import format as fmt
 from trainvitals.web.present import band
 from trainvitals.web.stale import data_age_s
@@ -15,8 +16,9 @@ _CSS = Path(__file__).parent / "style.css"
 
 
 def style() -> None:
-    """Our few rules on top of Streamlit's theme."""
-    st.html(_CSS)
+    """Our few rules on top of Streamlit's theme; all of it our own text."""
+    colours = "".join(f"--tv-{role}:{palette(theme())[role]};" for role in ("line", "card", "ink", "dim", "warning"))
+    st.html(f"<style>:root{{{colours}}}\n{_CSS.read_text(encoding='utf-8')}</style>")
 
 
 def _switch_run() -> None:
@@ -52,9 +54,7 @@ def bar(seen: Look) -> None:
             parts.append(f"{seen.run.settings.gpus:,} GPUs")
         age_s = data_age_s(seen.run, seen.now_ns)
         is_live = age_s is not None and age_s <= 30 and not seen.snapshot.error
-        parts.append(
-            f"{'● live' if is_live else '○ not live'} · data {fmt.span(age_s) + ' old' if age_s is not None else 'never seen'}"
-        )
+        parts.append("● live" if is_live else "○ not live")
         parts.append(f"breaker {seen.run.settings.breaker}")
         parts.append(f"control {seen.run.control.state.replace('_', ' ')}")
         st.text("   ·   ".join(parts))

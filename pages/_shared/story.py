@@ -10,6 +10,11 @@ from trainvitals.web import format as fmt
 GLYPHS = {"critical": "▲ critical", "warning": "△ warning", "info": "○ info"}
 
 
+def table_height(rows: int, most: int = 420) -> int:
+    """Pixels that a table of so many rows needs, at most ``most``."""
+    return min(most, 38 + 35 * max(1, rows))
+
+
 def tell_finding(finding: Finding, seen: Look) -> None:
     """Rule, extent and message of one finding, and the way to its incident."""
     until = "still open" if finding.is_open else f"to {fmt.step(finding.last_step)}"

@@ -32,7 +32,7 @@ def layout_base(
         "spikemode": "across",
         "spikesnap": "cursor",
         "spikethickness": 1,
-        "spikedash": "dot",
+        "spikedash": "solid",
         "spikecolor": colours["faint"],
     }
     if by == "time":
@@ -43,7 +43,7 @@ def layout_base(
         "template": None,
         "uirevision": uirevision,
         "autosize": True,
-        "margin": {"l": 54, "r": 10, "t": 20 if compact else 24, "b": 38 if by == "time" else 26, "pad": 0},
+        "margin": {"l": 54, "r": 10, "t": 20 if compact else 24, "b": 40 if by == "time" else 26, "pad": 0},
         "paper_bgcolor": "rgba(0,0,0,0)",
         "plot_bgcolor": "rgba(0,0,0,0)",
         "font": {"family": FONT, "size": 12, "color": colours["ink"]},

@@ -129,6 +129,11 @@ def triage(rule: str, evidence: Evidence) -> tuple[Check, ...]:
     return tuple(answers[layer](rule, evidence) for layer in LAYERS)
 
 
+def _is_about_training(rule: str) -> bool:
+    """Whether the rule speaks of the curves, not of time, nodes or checkpoints."""
+    return rule.startswith(("loss_", "grad_", "resume_", "rank_loss_", "lr_", "breaker_"))
+
+
 def _near_before(evidence: Evidence, event: Event) -> bool:
     if evidence.onset_step is None or event.step is None:
         return False
@@ -136,6 +141,8 @@ def _near_before(evidence: Evidence, event: Event) -> bool:
 
 
 def _data(rule: str, evidence: Evidence) -> Check:
+    if not _is_about_training(rule):
+        return Check("data", "–", "Not a matter of the batches", "What is seen does not depend on the data.")
     positions = [event for event in evidence.events if event.kind == "data"]
     action = SYMPTOMS["loss jumps or diverges"].action
     if not positions:
@@ -226,6 +233,8 @@ def _numerics(rule: str, evidence: Evidence) -> Check:
     if evidence.nonfinite:
         shown = ", ".join(f"{name} {kind}" for name, kind in evidence.nonfinite[:4])
         return Check("numerics", "!", f"Not a finite number: {shown}", SYMPTOMS["occasional NaN"].action)
+    if not _is_about_training(rule):
+        return Check("numerics", "–", "Not a matter of numbers", "All newest values are finite.")
     overflow = [e for e in evidence.events if e.kind == "message" and ("overflow" in e.text.lower() or "skipp" in e.text.lower())]
     near = [e for e in overflow if _near_before(evidence, e) or evidence.onset_step is None]
     if near:

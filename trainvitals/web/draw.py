@@ -23,19 +23,28 @@ GPU_UTILIZATION = "gpu_utilization"
 
 def draw(store: Store, run: RunView, query: CurveQuery, now_ns: int) -> str:
     """Figure JSON of ``query``. Raises what the store raises."""
-    fields = stored_fields(query.metrics)
-    start_ns, end_ns = window_ns(store, run, query, now_ns)
-    count = COMPACT_BUCKETS if query.compact else BUCKETS
-    by = "step" if query.by == "step" else "time_ns"
-    frame = store.buckets("train", fields, {"run": query.run}, start_ns, end_ns, count, by=by)
-    if GPU_UTILIZATION in query.metrics:
-        frame = _with_gpu(store, frame, start_ns, end_ns, count)
+    frame, start_ns, end_ns = read_frame(store, run, query, now_ns)
     data = curve_data(
         frame, run.findings, [*run.events, *run.control_history], run.checkpoints, run.attempts, query.metrics,
         "step" if query.by == "step" else "time", run=query.run, x_range=_x_range(query, frame, start_ns, end_ns, now_ns),
         uirevision=f"{query.run}/{query.by}/{query.last_s:g}",
     )  # fmt: skip
     return figure_json(data, query.theme, compact=query.compact)
+
+
+def read_frame(store: Store, run: RunView, query: CurveQuery, now_ns: int) -> tuple[pd.DataFrame, int, int]:
+    """(rows of ``Store.buckets``, start, end in UTC ns) for what is asked, at about one bucket a pixel."""
+    fields = stored_fields(query.metrics)
+    count = COMPACT_BUCKETS if query.compact else BUCKETS
+    by = "step" if query.by == "step" else "time_ns"
+    if query.by == "step" and query.last_s <= 0 and (query.start is not None or query.end is not None):
+        frame, start_ns, end_ns = _frame_of_steps(store, query, fields, count, now_ns)
+    else:
+        start_ns, end_ns = window_ns(run, query, now_ns)
+        frame = store.buckets("train", fields, {"run": query.run}, start_ns, end_ns, count, by=by)
+    if GPU_UTILIZATION in query.metrics:
+        frame = _with_gpu(store, frame, start_ns, end_ns, count)
+    return frame, start_ns, end_ns
 
 
 def stored_fields(metrics: Sequence[str]) -> list[str]:
@@ -46,8 +55,8 @@ def stored_fields(metrics: Sequence[str]) -> list[str]:
     return list(dict.fromkeys(names))
 
 
-def window_ns(store: Store, run: RunView, query: CurveQuery, now_ns: int) -> tuple[int, int]:
-    """(start, end) of the reads in UTC ns, end exclusive."""
+def window_ns(run: RunView, query: CurveQuery, now_ns: int) -> tuple[int, int]:
+    """(start, end) in UTC ns, end exclusive, of a query that names times or nothing."""
     if query.last_s > 0:
         width_ns = round(query.last_s * 1e9)
         last_ns = run.last_step_time_ns
@@ -56,27 +65,36 @@ def window_ns(store: Store, run: RunView, query: CurveQuery, now_ns: int) -> tup
         return end_ns - width_ns, end_ns + 1
     if query.by == "time":
         return query.start or 0, (now_ns + DAY_NS if query.end is None else query.end + 1)
-    if query.start is None and query.end is None:
-        return 0, now_ns + DAY_NS
-    return _window_of_steps(store, query, now_ns)
+    return 0, now_ns + DAY_NS
 
 
-def _window_of_steps(store: Store, query: CurveQuery, now_ns: int) -> tuple[int, int]:
-    """A time window that holds the steps asked, in all attempts: a coarse look at the run, widened to its own buckets."""
-    index = store.buckets("train", ["loss"], {"run": query.run}, 0, now_ns + DAY_NS, BUCKETS, by="step")
+def _frame_of_steps(
+    store: Store, query: CurveQuery, fields: Sequence[str], count: int, now_ns: int
+) -> tuple[pd.DataFrame, int, int]:
+    """The steps asked, of each attempt by itself: a coarse look at the run says when they were, and only that is read finely."""
+    index = store.buckets("train", ["loss"], {"run": query.run}, 0, now_ns + DAY_NS, count, by="step")
+    parts: list[pd.DataFrame] = []
     starts, ends = [], []
-    for _, part in index.groupby("attempt"):
-        part = part.sort_values("time_ns")
+    newest = index["attempt"].iloc[-1] if len(index) else ""
+    for attempt, part in index.groupby("attempt"):
         steps, times = part["step"].to_numpy(dtype=np.int64), part["time_ns"].to_numpy(dtype=np.int64)
-        first, last = query.start if query.start is not None else int(steps.min()), query.end
-        if last is not None and steps.min() > last:
+        first = int(steps.min()) if query.start is None else query.start
+        if query.end is not None and steps.min() > query.end:
             continue
-        before, after = times[steps <= first], times[steps > last] if last is not None else times[:0]
-        starts.append(int(before.max()) if len(before) else int(times.min()))
-        ends.append(int(after.min()) + 1 if len(after) else now_ns + DAY_NS)
-    if not starts:
-        return 0, now_ns + DAY_NS
-    return min(starts), max(ends)
+        before, after = times[steps <= first], times[steps > query.end] if query.end is not None else times[:0]
+        start_ns = int(before.max()) if len(before) else int(times.min())
+        # The last coarse bucket of an attempt that is over reaches a little beyond its first moment.
+        tail_ns = int(times.max()) + 2 * (int(times.max() - times.min()) // max(1, len(times) - 1)) + 1
+        end_ns = int(after.min()) + 1 if len(after) else now_ns + DAY_NS if attempt == newest else tail_ns
+        frame = store.buckets("train", fields, {"run": query.run, "attempt": str(attempt)}, start_ns, end_ns, count, by="step")
+        last = query.end if query.end is not None else np.iinfo(np.int64).max
+        parts.append(frame[(frame["step"] >= first) & (frame["step"] <= last)])
+        starts.append(start_ns)
+        ends.append(end_ns)
+    parts = [part for part in parts if len(part)]
+    if not parts:
+        return store.buckets("train", fields, {"run": query.run}, 0, 1, count, by="step"), 0, now_ns + DAY_NS
+    return pd.concat(parts, ignore_index=True).sort_values("time_ns", kind="stable", ignore_index=True), min(starts), max(ends)
 
 
 def _x_range(query: CurveQuery, frame: pd.DataFrame, start_ns: int, end_ns: int, now_ns: int) -> tuple[float, float] | None:

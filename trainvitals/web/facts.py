@@ -28,7 +28,7 @@ class Unreadable:
 
 @dataclass(frozen=True)
 class Facts:
-    """Events of one run, sorted out. Findings and incidents newest first, checkpoints by step, the rest by time."""
+    """Events of one run, sorted out. Findings newest first, incidents most urgent first, checkpoints by step, the rest by time."""
 
     findings: tuple[Finding, ...] = ()
     incidents: tuple[Incident, ...] = ()
@@ -55,7 +55,7 @@ def sort_out(events: Iterable[Event]) -> Facts:
     rest = sorted((event for group in by_kind.values() for event in group), key=_time)
     return Facts(
         findings=tuple(sorted(findings, key=lambda f: (f.time_ns or 0, f.detected_step), reverse=True)),
-        incidents=tuple(sorted(incidents, key=lambda i: (i.is_open, i.opened_at_ns), reverse=True)),
+        incidents=tuple(sorted(incidents, key=_urgency, reverse=True)),
         checkpoints=tuple(sorted(checkpoints, key=lambda c: (c.step is None, c.step or 0, c.path))),
         events=tuple(rest),
         control=tuple(control),
@@ -65,6 +65,11 @@ def sort_out(events: Iterable[Event]) -> Facts:
 
 def _time(event: Event) -> int:
     return event.time_ns or 0
+
+
+def _urgency(incident: Incident) -> tuple[bool, int, int]:
+    """Open ones first, of these the worst first; closed ones by time."""
+    return incident.is_open, incident.severity.rank if incident.is_open else 0, incident.opened_at_ns
 
 
 def _newest(

@@ -41,6 +41,11 @@ def step(value: int | None) -> str:
     return UNKNOWN if value is None else f"{value:,}"
 
 
+def count(value: int | None) -> str:
+    """A small whole number as it is; – when unknown."""
+    return UNKNOWN if value is None else str(value)
+
+
 def size(value: int | None) -> str:
     """``213 GB``, ``1.5 MB``, ``512 B`` (powers of ten, as storage is sold)."""
     if value is None:
@@ -51,6 +56,11 @@ def size(value: int | None) -> str:
             return f"{amount:.0f} {unit}" if unit == "B" or amount >= 99.5 else f"{amount:.3g} {unit}"
         amount /= 1000
     return UNKNOWN
+
+
+def coarse(seconds: float | None) -> str:
+    """Like ``span`` without seconds above a minute: ``9 min``; for ages that nobody reads to the second."""
+    return span(seconds) if seconds is None or not 60 <= seconds < 600 else f"{seconds // 60:.0f} min"
 
 
 def age(seconds: float | None) -> str:

@@ -42,6 +42,7 @@ def band(snapshot: Snapshot, run: RunView, now_ns: int, refresh_s: float) -> dic
         "stale_after_s": 30,
         "refresh_s": refresh_s,
         "actions": band_actions(verdict, run),
+        "is_thin": verdict.tone in ("ok", "info") and not verdict.decision,
     }
 
 
@@ -151,7 +152,7 @@ def _checkpoint_tile(run: RunView, now_ns: int) -> dict[str, Any]:
             "context": f"{level} · safe: {fmt.step(run.recommended.step)}",
             "tone": "warning",
         }
-    when = f" · {fmt.span((now_ns - newest.modified_at_ns) / 1e9)} old" if newest.modified_at_ns is not None else ""
+    when = f" · {fmt.coarse((now_ns - newest.modified_at_ns) / 1e9)} old" if newest.modified_at_ns is not None else ""
     return {"label": label, "value": fmt.step(newest.step), "context": f"{level}{when}"}
 
 
@@ -182,8 +183,8 @@ def _age_tile(snapshot: Snapshot, run: RunView, now_ns: int) -> dict[str, Any]:
     age_s = data_age_s(run, now_ns)
     step_age_s = None if run.last_step_time_ns is None else max(0.0, (now_ns - run.last_step_time_ns) / 1e9)
     is_late = age_s is None or age_s > 30 or bool(snapshot.error)
-    context = f"last step {fmt.age(step_age_s)}" if step_age_s is not None else "no step yet"
+    context = f"last step {fmt.coarse(step_age_s)} ago" if step_age_s is not None else "no step yet"
     return {
-        "label": "Data age", "value": "never" if age_s is None else fmt.span(age_s), "context": context,
+        "label": "Data age", "value": "never" if age_s is None else fmt.coarse(max(1.0, age_s)), "context": context,
         "tone": "warning" if is_late else "",
     }  # fmt: skip
