@@ -195,6 +195,16 @@ def test_buckets_equal_what_the_rows_say(open_again: Callable[[], Store], data: 
                 assert math.isclose(row["loss_mean"], losses.mean(), rel_tol=1e-9, abs_tol=1e-6)
 
 
+def test_one_point_with_an_odd_clock_changes_no_other_bucket(store: Store) -> None:
+    odd = {300: T0 + 5000 * SECOND, 700: T0 - 5000 * SECOND, 500: T0 + 100 * SECOND + 5}
+    store.write([train(step, loss=float(step), time_ns=odd.get(step)) for step in range(1000)])
+    frame = store.buckets("train", ["loss"], {}, *EVER, count=100, by="step").sort_values("bucket")
+    assert frame["bucket"].to_list() == list(range(0, 1000, 10)) == frame["loss_min"].to_list()
+    assert frame["loss_max"].to_list() == list(range(9, 1000, 10)) and set(frame["n"]) == {10}
+    last = frame.set_index("bucket")["loss_last"]
+    assert (last[300], last[700], last[500]) == (300.0, 709.0, 509.0)  # the last in time
+
+
 def test_buckets_of_a_measurement_with_many_series(store: Store) -> None:
     store.write([node(f"n{k}", s, gpus=k, temperature_max_c=60.0 + (s == 30)) for s in range(60) for k in range(3)])
     frame = store.buckets("node", ["temperature_max_c", "gpus"], {"node": ["n1", "n2"]}, T0, T0 + 60 * SECOND, count=6)

@@ -1,16 +1,18 @@
 """Min, max, mean and last per bucket, exact over every stored row.
 
 SQLite groups through a sorter unless it knows that rows come in group order, and a sorter over a long run costs more than
-reading it. So each bucket of a training curve is one range of the primary key. Buckets of steps are ranges of time too as
-long as a series' steps rise with time; every range reports its lowest and highest step, and if one lies outside its bucket
-the whole series is grouped the slow way. Measured numbers: docs/store.md.
+reading it. So each bucket of a training curve is one range of the primary key. Buckets of steps are ranges of time too
+wherever a series' steps rise with time: every range reports its lowest and highest step, and buckets whose steps lie in more
+than one range (a clock was set, a log was read late) are read again through the index on steps. Numbers: docs/store.md.
 """
 
 from __future__ import annotations
 
 import sqlite3
+from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -20,7 +22,7 @@ from trainvitals.errors import StoreError
 from trainvitals.schema import SCHEMA
 from trainvitals.store.frames import column, series_of, tag_columns
 from trainvitals.store.sqlite_query import Where, field_types, series_filter
-from trainvitals.store.sqlite_schema import Catalog, matching, quoted
+from trainvitals.store.sqlite_schema import Catalog, matching, quoted, step_index
 
 #: series, bucket, first time, lowest step, rows, non-finite values, then per field min, max, mean, last.
 _Row = tuple[Any, ...]
@@ -84,7 +86,7 @@ def buckets(
     elif by == "time_ns":
         rows = list(_series_by_time(query, names, count))
     else:
-        rows = _series_by_step(query, names, count)
+        rows = list(_series_by_step(query, names, count))
     return _frame(measurement, query.fields, names, rows)
 
 
@@ -106,27 +108,27 @@ def _extents(query: _Query, names: Mapping[int, Any]) -> dict[int, tuple[int, in
 
 
 class _Ranges:
-    """Aggregates one range of the primary key of a series at a time."""
+    """Aggregates one range of a series at a time: a range of the primary key (time), or of the index on steps."""
 
-    def __init__(self, query: _Query, number: int) -> None:
+    def __init__(self, query: _Query, number: int, condition: str = "_ts >= ? AND _ts < ?", index: str = "") -> None:
         self._query = query
         self._number = number
-        span = f"FROM {query.table} WHERE _series = ? AND _ts >= ? AND _ts < ?"
+        span = f"FROM {query.table}{index} WHERE _series = ? AND {condition}"
         self._sql = f"SELECT min(_ts), max({query.step}), {query.aggregates} {span}"
         self._last = f"SELECT {', '.join(query.columns) or 'NULL'} {span} ORDER BY _ts DESC LIMIT 1"
         self._last_of = [f"SELECT {c} {span} AND {c} IS NOT NULL ORDER BY _ts DESC LIMIT 1" for c in query.columns]
 
-    def read(self, bucket: int, low: int, high: int) -> tuple[int, _Row] | None:
+    def read(self, bucket: int, *bounds: int) -> tuple[int, _Row] | None:
         """(highest step, row) of the range, None when it is empty."""
-        bounds = (self._number, low, high)
-        first, highest, lowest, rows, nonfinite, *values = self._query.connection.execute(self._sql, bounds).fetchone()
+        key = (self._number, *bounds)
+        first, highest, lowest, rows, nonfinite, *values = self._query.connection.execute(self._sql, key).fetchone()
         if first is None:
             return None
-        last = list(self._query.connection.execute(self._last, bounds).fetchone())
+        last = list(self._query.connection.execute(self._last, key).fetchone())
         row: list[Any] = [self._number, bucket, first, lowest, rows, nonfinite]
         for at in range(len(self._query.fields)):
             if last[at] is None and values[3 * at] is not None:  # the last row lacks it, an earlier one has it
-                last[at] = self._query.connection.execute(self._last_of[at], bounds).fetchone()[0]
+                last[at] = self._query.connection.execute(self._last_of[at], key).fetchone()[0]
             row += [*values[3 * at : 3 * at + 3], last[at]]
         return highest, tuple(row)
 
@@ -145,70 +147,80 @@ def _series_by_time(query: _Query, names: Mapping[int, Any], count: int) -> Iter
                 yield found[1]
 
 
-def _series_by_step(query: _Query, names: Mapping[int, Any], count: int) -> list[_Row]:
+def _series_by_step(query: _Query, names: Mapping[int, Any], count: int) -> Iterator[_Row]:
     extents = _extents(query, names)
-    if not extents:
-        return []
-    steps = {number: _end_steps(query, number, extent) for number, extent in extents.items()}
-    width = _step_width(steps, count)
-    found = {number: _rising_steps(query, number, extent, steps[number], width) for number, extent in extents.items()}
-    out_of_order = [number for number, rows in found.items() if rows is None]
-    if out_of_order:
-        # Their ends were no extremes either: with the true ones the width may be another, for all.
-        steps |= {number: _extreme_steps(query, number, extents[number]) for number in out_of_order}
-        true_width = _step_width(steps, count)
-        for number, extent in extents.items():
-            rows = found[number] if true_width == width else None
-            if rows is None and number not in out_of_order:
-                rows = _rising_steps(query, number, extent, steps[number], true_width)
-            found[number] = rows if rows is not None else _grouped_by_step(query, number, extent, steps[number], true_width)
-    return [row for rows in found.values() for row in rows or ()]
+    steps = {number: _step_extent(query, number, extent) for number, extent in extents.items()}
+    if not steps:
+        return
+    width = bucket_width(max(e[1] for e in steps.values()) - min(e[0] for e in steps.values()) + 1, count)
+    for number, extent in extents.items():
+        yield from _one_series_by_step(query, number, extent, steps[number], width)
 
 
-def _step_width(steps: Mapping[int, tuple[int, int]], count: int) -> int:
-    return bucket_width(max(e[1] for e in steps.values()) - min(e[0] for e in steps.values()) + 1, count)
-
-
-def _extreme_steps(query: _Query, number: int, extent: tuple[int, int]) -> tuple[int, int]:
+def _step_extent(query: _Query, number: int, extent: tuple[int, int]) -> tuple[int, int]:
+    """Lowest and highest step of a series in its window: from the index when the window holds the whole series."""
+    outside = f"SELECT 1 FROM {query.table} WHERE _series = ? AND _ts"  # noqa: S608
+    before = query.connection.execute(f"{outside} < ? LIMIT 1", (number, extent[0])).fetchone()
+    after = query.connection.execute(f"{outside} > ? LIMIT 1", (number, extent[1])).fetchone()
+    if before is None and after is None:
+        sql = f'SELECT "step" FROM {query.table} WHERE _series = ? ORDER BY "step"'  # noqa: S608
+        ends = [query.connection.execute(f"{sql} {order} LIMIT 1", (number,)).fetchone()[0] for order in ("ASC", "DESC")]
+        return ends[0], ends[1]
     sql = f'SELECT min("step"), max("step") FROM {query.table} WHERE _series = ? AND _ts >= ? AND _ts <= ?'  # noqa: S608
     lowest, highest = query.connection.execute(sql, (number, *extent)).fetchone()
-    return int(lowest), int(highest)
+    return lowest, highest
 
 
-def _end_steps(query: _Query, number: int, extent: tuple[int, int]) -> tuple[int, int]:
-    """Steps at the two ends of a series' time window: the extremes as long as steps rise with time, which is checked later."""
-    sql = f"SELECT {query.step} FROM {query.table} WHERE _series = ? AND _ts = ?"  # noqa: S608
-    first, last = (query.connection.execute(sql, (number, time_ns)).fetchone()[0] for time_ns in extent)
-    return min(first, last), max(first, last)
-
-
-def _rising_steps(query: _Query, number: int, extent: tuple[int, int], steps: tuple[int, int], width: int) -> list[_Row] | None:
-    """Rows of one series, or None when its steps do not rise with time so that ranges of time are no ranges of steps."""
+def _one_series_by_step(
+    query: _Query, number: int, extent: tuple[int, int], steps: tuple[int, int], width: int
+) -> Iterator[_Row]:
     ranges = _Ranges(query, number)
-    edge = f'SELECT _ts FROM {query.table} WHERE _series = ? AND "step" >= ? ORDER BY "step" LIMIT 1'  # noqa: S608
-    rows: list[_Row] = []
-    starts = range(steps[0] // width * width, steps[1] + 1, width)
-    low = extent[0]
-    for bucket in starts:
-        high = extent[1] + 1
-        if bucket + width <= steps[1]:
-            high = query.connection.execute(edge, (number, bucket + width)).fetchone()[0]
-        if not low <= high <= extent[1] + 1:
-            return None
-        found = ranges.read(bucket, low, high)
-        if found is not None:
-            highest, row = found
-            if row[3] < bucket or highest >= bucket + width:
-                return None
-            rows.append(row)
-        low = high
-    return rows
+    found: dict[int, _Row] = {}
+    again: set[int] = set()
+    edges = [extent[0], *_time_edges(query, number, extent, steps, width), extent[1] + 1]
+    for low, high in pairwise(edges):
+        read = ranges.read(0, low, high)
+        if read is None:
+            continue
+        highest, row = read
+        bucket = row[3] // width * width
+        if highest >= bucket + width:
+            # SQL's division rounds towards zero; counted from the lowest bucket nothing is negative.
+            sql = f'SELECT DISTINCT ("step" - {bucket}) / {width} FROM {query.table} WHERE _series = ? AND _ts >= ? AND _ts < ?'  # noqa: S608
+            again.update(bucket + index * width for (index,) in query.connection.execute(sql, (number, low, high)))
+        elif bucket in found:
+            again.add(bucket)
+        else:
+            found[bucket] = (number, bucket, *row[2:])
+    by_step = '"step" >= ? AND "step" < ? AND _ts >= ? AND _ts <= ?'
+    exact = _Ranges(query, number, by_step, f" INDEXED BY {step_index('train')}")
+    for bucket in again:
+        read = exact.read(bucket, bucket, bucket + width, *extent)
+        if read is not None:
+            found[bucket] = read[1]
+    yield from found.values()
 
 
-def _grouped_by_step(query: _Query, number: int, extent: tuple[int, int], steps: tuple[int, int], width: int) -> list[_Row]:
-    base = steps[0] // width * width  # SQL's division rounds towards zero; from the base on nothing is negative
-    window = "_series = ? AND _ts >= ? AND _ts <= ?"
-    return list(_grouped(query, f'("step" - {base}) / {width}', window, (number, *extent), base, width))
+def _time_edges(query: _Query, number: int, extent: tuple[int, int], steps: tuple[int, int], width: int) -> list[int]:
+    """Times at which buckets of steps begin, rising: the longest rising part, so that one odd timestamp costs one edge."""
+    sql = f'SELECT _ts FROM {query.table} WHERE _series = ? AND "step" >= ? ORDER BY "step" LIMIT 1'  # noqa: S608
+    times = []
+    for bucket in range(steps[0] // width * width + width, steps[1] + 1, width):
+        (time_ns,) = query.connection.execute(sql, (number, bucket)).fetchone()
+        if extent[0] < time_ns <= extent[1]:
+            times.append(time_ns)
+    ends: list[int] = []  # position of the smallest end of a rising part of each length
+    before: list[int] = []
+    for at, time_ns in enumerate(times):
+        length = bisect_left(ends, time_ns, key=times.__getitem__)
+        before.append(ends[length - 1] if length else -1)
+        ends[length : length + 1] = [at]
+    rising: list[int] = []
+    at = ends[-1] if ends else -1
+    while at >= 0:
+        rising.append(times[at])
+        at = before[at]
+    return rising[::-1]
 
 
 def _grouped_by_time(query: _Query, admitted: str, count: int) -> Iterator[_Row]:

@@ -38,6 +38,11 @@ def quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
+def step_index(measurement: str) -> str:
+    """Name of the index that makes (series, step) unique."""
+    return f"_{measurement}_step"
+
+
 def _base_columns(measurement: Measurement) -> dict[str, FieldType]:
     fields = dict(measurement.fields)
     if not measurement.is_open:
@@ -54,7 +59,7 @@ def _create(measurement: Measurement) -> list[str]:
     own = ["_series INTEGER NOT NULL", "_ts INTEGER NOT NULL"]
     statements = [f"CREATE TABLE {table} ({', '.join([*own, *columns, f'PRIMARY KEY ({key})'])}) WITHOUT ROWID"]
     if measurement.series_first:
-        statements.append(f'CREATE UNIQUE INDEX _{measurement.name}_step ON {table} (_series, "step")')
+        statements.append(f'CREATE UNIQUE INDEX {step_index(measurement.name)} ON {table} (_series, "step")')
     if measurement.last_table:
         last = ["_series INTEGER PRIMARY KEY", "_ts INTEGER NOT NULL", *columns]
         statements.append(f"CREATE TABLE {quoted(measurement.name + '_last')} ({', '.join(last)})")
