@@ -12,10 +12,11 @@ from trainvitals.detect.statistics import SortedWindow, median
 from trainvitals.records import Severity, Step
 
 RECENT_POINTS = 5
+CLEAR_POINTS = 4
 RISING_LOSS_Z = 3.0
 SPREAD_FLOOR = 0.02  # of the log
-TAIL_QUANTILE = 0.99
-TAIL_FACTOR = 1.5
+TAIL_QUANTILE = 0.95
+TAIL_FACTOR = 2.0
 
 
 class GradNormDetector(FamilyDetector):
@@ -72,9 +73,10 @@ class GradNormDetector(FamilyDetector):
             if self._finite_in_a_row >= self._close_after:
                 self.ledger.close("grad_norm_nonfinite", ending="; finite again")
                 self._nonfinite_since = None
-        is_stale = norm == self._previous and self._level is None
+        is_stale = norm == self._previous
         self._previous = norm
         if norm <= 0.0 or is_stale:
+            self._no_evidence()
             return
         self._points += 1
         log = math.log(norm)
@@ -83,6 +85,15 @@ class GradNormDetector(FamilyDetector):
             return
         level = self._window.median() if self._level is None else self._level
         self._judge(step, norm, log, level)
+
+    def _no_evidence(self) -> None:
+        """Time passes for an open spike, but a repeated value neither confirms nor ends it."""
+        if self._level is None:
+            return
+        self._age += 1
+        spike = self.ledger.open.get("grad_norm_spike")
+        if (spike is not None and spike.severity is Severity.INFO and self._age >= CLEAR_POINTS) or self._age >= self._rebase_after:
+            self._end("; only a repeated value since")
 
     def on_resume(self, from_step: int) -> None:
         self._recent.clear()
@@ -130,7 +141,7 @@ class GradNormDetector(FamilyDetector):
             )
             self.ledger.escalate("grad_norm_spike", Severity.CRITICAL, message, value=norm)
         typical = median([item[1] for item in list(self._recent)[-RECENT_POINTS:]])
-        if self._age >= 4 and typical < self._log_clear:
+        if self._age >= CLEAR_POINTS and typical < self._log_clear:
             self._end(f"; back to {format_value(norm)} at step {format_step(step.step)}")
         elif self._age >= self._rebase_after:
             for at, value in list(self._recent):

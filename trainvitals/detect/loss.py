@@ -247,5 +247,5 @@ class LossDetector(FamilyDetector):
             return
         ledger.close("loss_outlier", None, f"; {self._collapsed_count:,} counted here", count=self._collapsed_count)
         self._collapsed_count = 0
-        message = f"loss {format_change(self.level, value)} at step {format_step(step.step)}, a single point"
+        message = f"loss {format_change(self.level, value)} at step {format_step(step.step)}"
         ledger.mark("loss_outlier", Severity.INFO, message, value=value, expected=self.level, data={"z": round(self.z or 0.0, 2)})
