@@ -264,3 +264,12 @@ def test_no_more_extra_metrics_are_kept_than_the_schema_allows():
     assert len(extras) == MAX_EXTRA_METRICS
     assert all(EXTRA_METRIC_NAME.match(name) for name in extras)
     assert parser.counters["dropped_metrics"] == 51
+
+
+def test_a_warning_between_a_hugging_face_line_and_its_bar_does_not_hide_the_step():
+    text = (
+        "\r  0%|          | 0/48 [00:00<?, ?it/s]\r{'loss': '3.8', 'learning_rate': '1e-4', 'epoch': '0.3'}\nsome warning\n"
+        "\r 10%|#         | 5/48 [00:05<00:40,  1.00it/s]\r{'loss': '3.7', 'learning_rate': '1e-4', 'epoch': '0.6'}\n"
+    )
+    _, steps, _ = parse(text)
+    assert [step.step for step in steps] == [5, 10]

@@ -233,7 +233,7 @@ _ACTIONS = st.lists(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(actions=_ACTIONS)
 def test_every_complete_line_is_read_once_whatever_happens_to_the_file(actions, tmp_path_factory):
     directory = tmp_path_factory.mktemp("logs")

@@ -18,7 +18,7 @@ from trainvitals.records import Event, Severity
 _TABLE: tuple[tuple[str, re.Pattern[str] | None, str], ...] = (
     ("CANCELLED AT", re.compile(r"CANCELLED AT \S+ DUE TO TIME LIMIT"), "time_limit"),
     ("CANCELLED AT", re.compile(r"CANCELLED AT \S+ DUE TO NODE FAILURE"), "node_failure"),
-    ("CANCELLED AT", re.compile(r"slurmstepd: error: \*\*\* .*CANCELLED AT \S+"), "cancelled"),
+    ("CANCELLED AT", re.compile(r"slurmstepd: error: \*\*\* .{0,200}?CANCELLED AT \S+"), "cancelled"),
     ("Node failure on", re.compile(r"srun: error: Node failure on \S+"), "node_failure"),
     ("No space left on device", None, "disk_full"),
     ("out of memory", re.compile(r"CUDA (?:error: )?out of memory|HIP out of memory|CUDA_ERROR_OUT_OF_MEMORY"), "out_of_memory"),

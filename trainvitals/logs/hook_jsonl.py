@@ -9,6 +9,7 @@ Any record may carry the cumulative counters ``lost`` and ``errors``.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -21,6 +22,10 @@ from trainvitals.schema import TRAIN_METRICS
 #: Header fields that ``attempt_start`` passes on.
 HEADER_FIELDS = ("run", "pid", "host", "started_ns", "rank", "world_size", "hook_version", "job")
 _MAX_STEP = 10**15
+#: Attempts are numbered by whoever reads the file.
+_KINDS = frozenset(EVENT_KINDS) - {"attempt_start"}
+_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
+_MAX_DEPTH = 20
 
 
 class HookJsonl:
@@ -71,7 +76,7 @@ class HookJsonl:
             else:
                 metrics = _metrics(record)
                 records.append(Step(step, 0, time_ns, metrics.values, metrics.nonfinite))
-        elif kind == "event" and record.get("kind") in EVENT_KINDS:
+        elif kind == "event" and isinstance(record.get("kind"), str) and record["kind"] in _KINDS:
             data = record.get("data")
             severity = record.get("severity")
             records.append(
@@ -115,6 +120,8 @@ class HookJsonl:
 def _load(line: str) -> dict[str, Any] | None:
     try:
         record = json.loads(line)
+        if _SURROGATE.search(line):  # half a character can be neither stored nor printed
+            record = json.loads(json.dumps(record, ensure_ascii=False).encode("utf-8", "replace"))
     except (ValueError, RecursionError):
         return None
     return record if isinstance(record, dict) else None
@@ -132,7 +139,7 @@ def _metrics(record: Mapping[str, Any]) -> Metrics:
     if isinstance(nonfinite, dict):
         for key, kind in nonfinite.items():
             name = key if key in TRAIN_METRICS else slug(key)
-            if name and kind in NONFINITE_CODES:
+            if name and isinstance(kind, str) and kind in NONFINITE_CODES:
                 metrics.put(name, float(kind))
     if isinstance(values, dict):
         for key, raw in values.items():
@@ -142,10 +149,12 @@ def _metrics(record: Mapping[str, Any]) -> Metrics:
     return metrics
 
 
-def _finite(value: Any) -> Any:
-    """JSON without NaN: a non-finite number becomes null."""
+def _finite(value: Any, depth: int = 0) -> Any:
+    """JSON without NaN: a non-finite number becomes null, and so does what is nested too deeply to be told."""
+    if isinstance(value, (dict, list)) and depth >= _MAX_DEPTH:
+        return None
     if isinstance(value, dict):
-        return {key: _finite(item) for key, item in value.items()}
+        return {key: _finite(item, depth + 1) for key, item in value.items()}
     if isinstance(value, list):
-        return [_finite(item) for item in value]
+        return [_finite(item, depth + 1) for item in value]
     return None if isinstance(value, float) and value - value != 0 else value

@@ -23,7 +23,7 @@ from trainvitals.records import Event, Step
 
 _DICT = re.compile(r"\{'[^{}]{1,20000}\}")
 _PAIR = re.compile(r"'([^']{1,100})':\s*('[^']{0,60}'|[^,'{}\[\]]{1,60})")
-_BAR = re.compile(r"(?:^|[^|]{0,60}?)(\d{1,3})%\|[^|]{0,400}\|\s*(\d{1,15})/(\d{1,15}) \[", re.ASCII)
+_BAR = re.compile(r"(\d{1,3})%\|[^|]{0,400}\|\s*(\d{1,15})/(\d{1,15}) \[", re.ASCII)
 _NUM_EPOCHS = re.compile(r"\bNum Epochs = ([\d,]{1,15})", re.ASCII)
 _TOTAL = re.compile(r"\bTotal optimization steps = ([\d,]{1,15})", re.ASCII)
 _LOGGING_STEPS = re.compile(r"\blogging_steps=(\d{1,9})\b", re.ASCII)
@@ -38,6 +38,8 @@ _NAMES = {
     "train_tokens_per_second": "tokens_per_s",
     "mfu": "mfu",
 }
+#: The bar is drawn right behind the line; a warning may come between.
+_WAIT_LINES = 3
 #: Without a grad norm (older versions): a loss above this that falls to exactly 0.0 and stays for 3 logs is a masked NaN.
 _MASKED_FROM = 0.05
 _MASKED_LOGS = 3
@@ -109,12 +111,14 @@ class HuggingFace:
 
     def feed(self, line: str) -> list[Record]:
         has_bar = "%|" in line and self._read_bar(line)
-        records = self._release(has_bar) if self._waiting is not None else []
-        if "{'" in line:
-            text, pairs = _pairs(line)
-            if pairs:
-                return records + self._training(line, text, pairs)
-            return records + (self._other(text) if text else [])
+        text, pairs = _pairs(line) if "{'" in line else ("", [])
+        records: list[Record] = []
+        if self._waiting is not None:
+            self._waiting["lines"] += 1
+            if has_bar or text or self._waiting["lines"] >= _WAIT_LINES:
+                records = self._release(has_bar)
+        if text:
+            return records + (self._training(line, text, pairs) if pairs else self._other(text))
         if " = " in line or "logging_steps=" in line:
             self._read_plan(line)
         elif "***** Running training *****" in line:
@@ -159,6 +163,7 @@ class HuggingFace:
         self._zero.unmask(metrics)
         epoch = dict(pairs).get("epoch")
         self._waiting = {
+            "lines": 0,
             "time_ns": self._times.find(line[: line.find("{'")]),
             "values": metrics.values,
             "nonfinite": metrics.nonfinite,

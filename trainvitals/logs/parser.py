@@ -42,6 +42,7 @@ class Parser:
         wanted = ALIASES.get(format, format)
         if wanted != "auto" and wanted not in GRAMMARS:
             raise InputError(f"{format!r} is no known log format; use one of {', '.join(('auto', *GRAMMARS))}.")
+        self._wanted = wanted
         self._times = LineTimes(timezone, mtime_ns)
         self._framer = LineFramer()
         self._faults = Faults(self._times)
@@ -206,7 +207,8 @@ class Parser:
 
     def restore(self, state: dict[str, Any]) -> None:
         """Continue exactly where ``to_state`` was taken."""
-        if state["format"] is not None:
+        # A format that was set since then wins over the one that was found.
+        if state["format"] is not None and self._wanted in ("auto", state["format"]):
             self._grammar = GRAMMARS[state["format"]](self._times)
             self._grammar.restore(state["grammar"])
         self._framer.restore(state["framer"])

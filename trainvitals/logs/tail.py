@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from trainvitals.clock import Clock, SystemClock
+from trainvitals.errors import InputError
 from trainvitals.logs.cursor import Cursor, begins_with
 from trainvitals.logs.parser import Parser
 from trainvitals.records import Event, Step
@@ -247,6 +248,10 @@ class LogSource:
 
     def restore(self, state: dict[str, Any]) -> None:
         """Continue exactly where ``to_state`` was taken, also when files were rotated since."""
+        if state.get("version") != 1:
+            raise InputError(
+                f"The kept positions in the logs have version {state.get('version')!r}; this program knows version 1."
+            )
         self.close()
         self._streams = {}
         for saved in state["streams"]:
