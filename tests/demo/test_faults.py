@@ -121,7 +121,7 @@ class Ear:
 
 
 def training(directory: Path, schedule: tuple[Fault, ...], clock: ManualClock, **changes: object) -> Training:
-    plain = {"steps": 300, "batch": 256, "hidden": 32, "text_bytes": 100_000, "step_time_s": 0.1, "checkpoint_every": 50}
+    plain = {"steps": 300, "batch": 128, "hidden": 24, "text_bytes": 100_000, "step_time_s": 0.1, "checkpoint_every": 50}
     options = TrainingOptions(run_dir=directory, checkpoints=directory / "checkpoints", schedule=schedule, **(plain | changes))  # type: ignore[arg-type]
     return Training(options, clock)
 

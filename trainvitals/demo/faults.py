@@ -21,7 +21,7 @@ KINDS: Mapping[str, str] = {
     "slow_down": "every step takes `factor` times as long",
     "truncate_checkpoint": "the next checkpoint loses the second half of its model.safetensors after it was saved",
     "poison_weights": "one weight becomes NaN; the trainer gives up after a few NaN losses and exits with code 1",
-    "grow_learning_rate": "the learning rate grows by `factor` times its planned value at every step, until a restart",
+    "grow_learning_rate": "every step adds `factor` times the planned learning rate to it, up to `limit` times; until a restart",
 }
 
 
@@ -37,6 +37,7 @@ class Fault:
     at_s: float
     duration_s: float = math.inf
     factor: float = 1.0
+    limit: float = math.inf
     after: str = ""
     after_s: float = 0.0
 
@@ -47,7 +48,7 @@ DEFAULT_SCHEDULE = (
     Fault("slow-down", "slow_down", at_s=80, duration_s=40, factor=1.6),
     Fault("checkpoint", "truncate_checkpoint", at_s=130, duration_s=0),
     Fault("nan", "poison_weights", at_s=150, after="checkpoint", after_s=12),
-    Fault("learning-rate", "grow_learning_rate", at_s=230, factor=1.0),
+    Fault("learning-rate", "grow_learning_rate", at_s=230, factor=2.0, limit=200.0),
 )
 
 

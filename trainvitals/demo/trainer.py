@@ -76,7 +76,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--schedule", default="none", help="faults: default, none, or a JSON file with a list of faults")
     parser.add_argument("--steps", type=int, default=9_000, help="last step; the learning rate falls until there")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--batch", type=int, default=1_536, help="characters predicted per step")
+    parser.add_argument("--batch", type=int, default=1_024, help="characters predicted per step")
     parser.add_argument("--hidden", type=int, default=160, help="width of the model")
     parser.add_argument("--text-bytes", type=int, default=4_000_000, help="how much of the standard library is read")
     parser.add_argument("--step-time-s", type=float, default=0.08, help="pace; 0 = as fast as it goes")

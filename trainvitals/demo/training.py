@@ -26,6 +26,7 @@ DATA_EVERY_STEPS = 50
 PRINT_EVERY_STEPS = 10
 #: Waiting in the control client longer than this was a pause.
 PAUSE_S = 0.5
+MOST_LATE_STEPS = 3
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,7 @@ class TrainingOptions:
     checkpoints: Path
     steps: int = 9_000
     seed: int = 1
-    batch: int = 1_536
+    batch: int = 1_024
     hidden: int = 160
     text_bytes: int = DEFAULT_BYTES
     step_time_s: float = 0.08
@@ -78,6 +79,7 @@ class Training:
         self._books = faults.open_books(options.run_dir, self._clock.time_ns())
         self._begun_here: dict[str, float] = {}
         self._lr_factor = 1.0
+        self._due_s = 0.0
 
     def resume(self, path: Path) -> None:
         """Continue exactly where the checkpoint was taken. Raises ``InputError``."""
@@ -113,7 +115,7 @@ class Training:
         loss, gradients = loss_and_gradients(self.parameters, contexts, targets)
         growth = active.get("grow_learning_rate")
         if growth is not None:
-            self._lr_factor += growth.factor
+            self._lr_factor = min(growth.limit, self._lr_factor + growth.factor)
         lr = self.planned_lr() * self._lr_factor
         grad_norm = self._optimizer.update(self.parameters, gradients, lr)
         self.step += 1
@@ -128,12 +130,13 @@ class Training:
         """
         say = say or _say
         nonfinite = 0
+        self._due_s = ended_s = self._clock.monotonic_s()
         while self.step < self.options.steps:
             self._begin_faults()
-            started_s = self._clock.monotonic_s()
             result = self.advance()
-            self._wait_for_pace(started_s)
-            step_time_s = self._clock.monotonic_s() - started_s
+            self._wait_for_pace()
+            started_s, ended_s = ended_s, self._clock.monotonic_s()
+            step_time_s = ended_s - started_s
             recorder.log(
                 result.step, loss=result.loss, grad_norm=result.grad_norm, lr=result.lr,
                 tokens_per_s=self.options.batch / max(step_time_s, 1e-9), step_time_s=step_time_s,
@@ -144,8 +147,11 @@ class Training:
                 raise FloatingPointError(f"loss is {result.loss} for {nonfinite} steps in a row, at step {result.step}")
             if self.step % self.options.checkpoint_every == 0:
                 self._periodic_save(recorder)
-            if self._obey(control) == "stop":
+                ended_s = self._clock.monotonic_s()
+            answer, waited_s = self._obey(control)
+            if answer == "stop":
                 return "stopped"
+            ended_s += waited_s
         self.save()
         return "finished"
 
@@ -174,21 +180,25 @@ class Training:
                 file.truncate(weights.stat().st_size // 2)
             self._begin("truncate_checkpoint")
 
-    def _obey(self, control: ControlClient) -> str:
+    def _obey(self, control: ControlClient) -> tuple[str, float]:
+        """The client's answer, and how long it held the step."""
         asked_s = self._clock.monotonic_s()
         answer = control.at_step(self.step)
         waited_s = self._clock.monotonic_s() - asked_s
         if waited_s > PAUSE_S:
             self._books.paused_s += waited_s
             faults.write_books(self.options.run_dir, self._books)
-        return answer
+        return answer, waited_s
 
-    def _wait_for_pace(self, started_s: float) -> None:
+    def _wait_for_pace(self) -> None:
+        """Sleep until the step is due. A late step is made up for by the next ones, so that a busy machine looks no slower."""
         slow = self._active_faults().get("slow_down")
         wanted_s = self.options.step_time_s * (slow.factor if slow else 1.0)
-        left_s = started_s + wanted_s - self._clock.monotonic_s()
-        if left_s > 0:
-            self._clock.sleep(left_s)
+        now_s = self._clock.monotonic_s()
+        # Nobody runs after what is many steps late (a pause, a suspended machine).
+        self._due_s = max(self._due_s + wanted_s, now_s - MOST_LATE_STEPS * wanted_s)
+        if self._due_s > now_s:
+            self._clock.sleep(self._due_s - now_s)
 
     def _random_characters(self, contexts: Array, targets: Array) -> tuple[Array, Array]:
         generator = np.random.default_rng((self.options.seed, self.step))
