@@ -117,6 +117,8 @@ def test_a_writer_killed_between_its_two_files_blocks_nobody_for_long(tmp_path):
         ({"by": "a\x1b[2Jb"}, "control characters"),
         ({"reason": "x" * 2001}, "longest allowed"),
         ({"expires_s": -1.0}, "above 0"),
+        ({"source": "breaker", "action": "resume"}, "for a person"),
+        ({"source": "breaker", "action": "stop"}, "for a person"),
         ({"run": "another"}, "belong to the run 'r1'"),
     ],
 )

@@ -71,6 +71,7 @@ class ControlClient:
         self._poll_s = poll_s if isinstance(poll_s, (int, float)) and 0 < poll_s < 3600 else 1.0
         self._pid = os.getpid()
         self._handled: Received | None = None
+        self._has_waited = False
         self._answer = "continue"
         self._saved_step: int | None = None
         self._conversation = Conversation(run_dir, run, self._clock, self._poll_s)
@@ -81,7 +82,7 @@ class ControlClient:
         """None, or the sentence that says who stopped this run and why: print it and do not train."""
         try:
             talk = self._conversation
-            talk.first_look.wait(FIRST_LOOK_S)
+            self._wait_for_first_look()
             received = talk.received
             if received is None or received.request.desired != "stopped" or self._is_void(received):
                 return None
@@ -104,15 +105,21 @@ class ControlClient:
         try:
             talk = self._conversation
             talk.step_ended(step)
-            if talk.received is self._handled and talk.first_look.is_set():
+            if talk.received is self._handled and self._has_waited:
                 return self._answer
             if os.getpid() != self._pid:
                 return "continue"  # a forked child has no thread and no say
-            talk.first_look.wait(FIRST_LOOK_S)
+            self._wait_for_first_look()
             return self._obey(int(step))
         except Exception as error:  # noqa: BLE001 - nothing may raise into the trainer; counted and put into the status
             self._kept(error)
             return "continue"
+
+    def _wait_for_first_look(self) -> None:
+        """Once: a file system that hangs from the start must not cost these seconds at every step."""
+        if not self._has_waited:
+            self._has_waited = True
+            self._conversation.first_look.wait(FIRST_LOOK_S)
 
     def close(self) -> None:
         """Say good-bye in the status file and end the thread, waiting a few seconds at most."""

@@ -14,6 +14,8 @@ from trainvitals.control.view import ControlState, describe, unreadable
 from trainvitals.errors import ControlConflict, ControlError, InputError
 
 ACTIONS = {"pause": "paused", "resume": "running", "stop": "stopped", "checkpoint": None}
+BREAKER = "breaker"
+BREAKER_ACTIONS = ("pause", "checkpoint")
 #: A claimed sequence number whose request never reached control.json belongs to a writer that died.
 STALE_CLAIM_S = 10.0
 
@@ -101,6 +103,8 @@ def submit(
     clock = clock or SystemClock()
     if action not in ACTIONS:
         raise ControlError(f"The action must be one of {', '.join(ACTIONS)}, not {action!r}.")
+    if source == BREAKER and action not in BREAKER_ACTIONS:
+        raise ControlError(f"The circuit breaker may only {' or '.join(BREAKER_ACTIONS)}; to {action} is for a person.")
     if expires_s is not None and not 0 < expires_s < 1e9:
         raise ControlError(f"expires_s must be a number of seconds above 0, not {expires_s!r}.")
     by = _checked_text("by", by, MAX_NAME)

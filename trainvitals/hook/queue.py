@@ -23,10 +23,17 @@ class QueuedWriter:
     A kill -9 loses what was logged in the last ``PERIOD_S``.
     """
 
-    def __init__(self, appender: Appender, now_ns: Callable[[], int], max_records: int = MAX_RECORDS) -> None:
+    def __init__(
+        self,
+        appender: Appender,
+        now_ns: Callable[[], int],
+        max_records: int = MAX_RECORDS,
+        on_loss: Callable[[], None] = lambda: None,
+    ) -> None:
         self._appender = appender
         self._now_ns = now_ns
         self._max_records = max_records
+        self._on_loss = on_loss
         self.after_fork()
 
     def after_fork(self) -> None:
@@ -97,8 +104,8 @@ class QueuedWriter:
                 continue
             lines.append(line)
             size += len(line)
-        if lines:
-            self._appender.write("".join(lines), self._now_ns(), len(lines))
+        if lines and self._appender.write("".join(lines), self._now_ns(), len(lines)) < len(lines):
+            self._on_loss()
 
     def flush(self, timeout_s: float) -> None:
         """Wait, at most so long, until what was queued before is written."""

@@ -76,7 +76,7 @@ class Recorder:
             if writer not in ("auto", "direct", "queued"):
                 self._failed(f"writer must be auto, direct or queued, not {encode.text(writer)}; using {self.mode}")
             if self.mode == "queued":
-                self._queue = QueuedWriter(self._appender, self._time_ns)
+                self._queue = QueuedWriter(self._appender, self._time_ns, on_loss=self._warn)
                 self._queue.start()
             elif not self._appender.open(self._started_ns):
                 self._warn()
