@@ -137,7 +137,7 @@ def test_zoom_and_hover_outlive_refreshes_on_the_same_node(page: Any, address: s
     page.wait_for_selector(".tv-chart .hoverlayer .legend, .tv-chart .hoverlayer .hovertext")
     before, end_of_curve = ticks(page), "window.firstPlot.calcdata.map(c => c[c.length - 1].x).reduce((a, b) => Math.max(a, b))"
     last = page.evaluate(end_of_curve)
-    wait_text(page, "|".join(f"ticks={before + more} " for more in range(6, 40)))
+    wait_text(page, "|".join(f"ticks={before + more} " for more in range(6, 60)))
     assert page.evaluate("window.firstPlot === document.querySelector('.tv-chart .tv-plot')")
     assert page.evaluate("window.firstSvg === document.querySelector('.tv-chart .main-svg')")
     assert page.evaluate("window.firstPlot._fullLayout.xaxis.range.slice()") == shown
@@ -181,6 +181,7 @@ def test_a_click_on_a_marker_returns_its_finding(page: Any, address: str) -> Non
 
 def test_clicks_on_wall_strip_and_band_return_what_was_meant(page: Any, address: str) -> None:
     open_gallery(page, address)
+    assert page.locator(".tv-band .tv-primary").count() == 1, "one accent button at most"
     page.click(".tv-band .tv-button:has-text('Acknowledge')")
     wait_text(page, "action=acknowledge")
     page.click(".tv-strip .tv-safe")
@@ -193,11 +194,6 @@ def test_clicks_on_wall_strip_and_band_return_what_was_meant(page: Any, address:
     wait_text(page, "node=rack00-node0[23]")
     label = page.locator(".tv-wall canvas").nth(1).get_attribute("aria-label")
     assert label.startswith("640 nodes: 635 ok, 1 warm, 1 warn, 1 fail, 1 silent, 1 drained")
-
-
-def test_only_one_button_carries_the_accent(page: Any, address: str) -> None:
-    open_gallery(page, address)
-    assert page.locator(".tv-band .tv-primary").count() == 1
 
 
 def test_hostile_text_is_shown_as_it_is_and_nothing_leaves_the_page(page: Any, address: str) -> None:
@@ -270,7 +266,7 @@ def test_many_refreshes_leave_no_listeners_and_no_nodes_behind(page: Any, addres
     wait_text(page, "ticks=(8|9|1[0-9]) ")
     before = counted()
     first = ticks(page)
-    wait_text(page, "|".join(f"ticks={first + more} " for more in range(25, 60)))
+    wait_text(page, "|".join(f"ticks={first + more} " for more in range(15, 60)))
     after = counted()
     assert after["Nodes"] - before["Nodes"] < 300
     assert after["JSEventListeners"] - before["JSEventListeners"] < 40

@@ -38,9 +38,11 @@ function openWall(root) {
     const count = tiles.length;
     const perNode = data.gpus_per_node;
     let tile = count <= 24 ? 26 : count <= 200 ? 16 : count <= 800 ? 12 : 9;
+    let stripColumns = Infinity;
     if (data.compact) {
       const rows = Math.min(8, Math.ceil(count / 16));
-      tile = Math.max(5, Math.min(14, Math.floor(width / Math.ceil(count / Math.max(rows, 1))) - 1));
+      stripColumns = Math.ceil(count / Math.max(rows, 1));
+      tile = Math.max(4, Math.min(14, width / stripColumns - 1));
     }
     const gap = tile >= 12 && !data.compact ? 2 : 1;
     const wide = showsGpus ? Math.min(4, perNode) * 8 + 3 : tile;
@@ -51,8 +53,8 @@ function openWall(root) {
       let end = count;
       if (isGrouped) for (end = start + 1; end < count && groups[end] === groups[start];) end += 1;
       const size = end - start;
-      const most = Math.max(1, Math.floor((width + gap) / (wide + gap)));
-      const columns = isGrouped ? Math.min(most, evenColumns(size)) : most;
+      const most = Math.max(1, Math.floor((width + gap) / (wide + gap) + 1e-6));
+      const columns = isGrouped ? Math.min(most, evenColumns(size)) : Math.min(most, stripColumns);
       const titleHigh = isGrouped ? 15 : 0;
       const blockWide = Math.max(Math.min(columns, size) * (wide + gap), isGrouped ? Math.min(groups[start].length * 6.4, 110) : 0);
       if (x > 0 && x + blockWide > width) { x = 0; y += blockHigh + 8; blockHigh = 0; }
@@ -131,7 +133,9 @@ function openWall(root) {
         }
         if (state(index) !== "ok" || tiles[index] & SIMULATED) outline(pen, x, y, wide, high, colours[state(index) === "ok" ? "line" : (LOOK[state(index)] || LOOK.unknown)[0]]);
       } else {
-        paint(pen, state(index), x, y, wide, high, colours);
+        // Too small for a glyph: what needs a look stands out by size, not by colour alone.
+        const grow = data.compact && wide < 9 && ["warn", "fail", "lost"].includes(state(index)) ? 1.5 : 0;
+        paint(pen, state(index), x - grow, y - grow, wide + 2 * grow, high + 2 * grow, colours);
         if (tiles[index] & SIMULATED && !data.compact) { pen.setLineDash([2, 2]); outline(pen, x, y, wide, high, colours.faint); pen.setLineDash([]); }
       }
       if (index === at) { pen.lineWidth = 2; outline(pen, x - 1, y - 1, wide + 2, high + 2, colours.ink); pen.lineWidth = 1; }

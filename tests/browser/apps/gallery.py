@@ -132,7 +132,7 @@ def body() -> None:
     events = [Event("phase", BASE_NS + 48_310 * 750_000_000, 48_310, 7, "p", source="breaker",
                     data={"phase": "paused", "state": "begin", "source": "breaker"})] if not is_calm else []  # fmt: skip
     attempts = [AttemptView(6, BASE_NS, 1, 46_600), AttemptView(7, BASE_NS + 46_410 * 750_000_000, 46_410, None)]
-    last = min(48_306, 48_252 + ticks * 4) if every else 48_312
+    last = min(48_306, 47_900 + ticks * 4) if every else 48_312
     end = 49_000 if by == "step" else (BASE_NS + 49_000 * 750_000_000) / 1e6
     begin = 45_900 if by == "step" else (BASE_NS + 45_900 * 750_000_000) / 1e6
     window = (begin, 48_330 if by == "step" and is_calm else end)
