@@ -77,6 +77,29 @@ def test_a_step_that_differs_from_the_directory_is_corrupt(tmp_path):
     assert "step 500" in report.reasons[0]
 
 
+def test_a_checkpoint_is_known_from_inside_and_under_another_name(tmp_path, monkeypatch):
+    directory = make.huggingface(tmp_path, 500)
+    (directory / "trainer_state.json").unlink()
+    monkeypatch.chdir(directory)
+    for path in (".", "../checkpoint-500/", f"{directory}//"):
+        report = inspect(path)
+        assert (report.state, report.step, report.format) == ("incomplete", 500, "huggingface")
+    assert find(".") == ["."]
+    directory.rename(tmp_path / "best")
+    assert inspect(str(tmp_path / "best")).state == "incomplete"
+
+
+def test_a_long_training_history_is_read_with_the_structure_only(tmp_path):
+    directory = make.huggingface(tmp_path, 500)
+    history = [{"step": step, "loss": 2.0, "grad_norm": 1.0} for step in range(30_000)]
+    content = json.dumps({"global_step": 500, "log_history": history}).encode()
+    (directory / "trainer_state.json").write_bytes(content)
+    assert inspect(str(directory), "presence").state == "complete"
+    assert (inspect(str(directory)).state, inspect(str(directory)).loss) == ("verified", 2.0)
+    (directory / "trainer_state.json").write_bytes(content[:-1])
+    assert inspect(str(directory)).state == "corrupt"
+
+
 def test_an_index_that_names_a_file_outside_is_corrupt_and_never_opened(tmp_path):
     directory = make.huggingface(tmp_path, 500, shards=2)
     (directory / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"w": "../../secret"}}))
@@ -181,6 +204,31 @@ def test_a_class_nobody_knows_is_not_called_verified(tmp_path):
     report = inspect(str(written(tmp_path / "model.pt", make.torch_zip_bytes(pickled=raw, storages=()))))
     assert (report.state, report.level) == ("complete", "presence")
     assert "my_company.models.Secret" in report.reasons[0]
+
+
+@pytest.mark.parametrize("raw", [b"(.", b"N(.", b"NN.", b".", b"N", b"", b"0.", b"h\x05.", b"\x85.", b"Nt.", b"N\x93."])
+def test_opcodes_that_do_not_fit_together_are_corrupt(tmp_path, raw):
+    report = inspect(str(written(tmp_path / "model.pt", make.torch_zip_bytes(pickled=raw, storages=()))))
+    assert report.state == "corrupt"
+
+
+def test_a_pickle_longer_than_what_is_looked_at_is_not_called_damaged(tmp_path, monkeypatch):
+    monkeypatch.setattr("trainvitals.checkpoints.pickle_scan.MAX_OPCODES", 100)
+    raw = b"N" + b"N0" * 50 + b"."
+    report = inspect(str(written(tmp_path / "model.pt", make.torch_zip_bytes(pickled=raw, storages=()))))
+    assert (report.state, report.level) == ("complete", "presence")
+
+
+def test_zip64_directories_are_read(tmp_path):
+    path = tmp_path / "model.pt"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("archive/data.pkl", make.torch_pickle({"optimizer": 1}))
+        for number in range(66_000):
+            archive.writestr(f"archive/data/{number}", b"")
+    assert inspect(str(path)).state == "verified"
+    with path.open("r+b") as file:
+        file.truncate(path.stat().st_size - 1)
+    assert inspect(str(path)).state == "corrupt"
 
 
 def test_the_optimizer_is_seen_in_the_keys_of_a_single_file(tmp_path):

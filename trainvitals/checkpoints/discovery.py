@@ -45,7 +45,7 @@ def find_now(directory: str) -> list[str]:
         raise Vanished(directory) from error
     except (OSError, ValueError) as error:
         raise Unreadable(f"{printable(directory)}: {reason(error)}") from error
-    name = os.path.basename(directory.rstrip("/"))  # noqa: PTH119
+    name = os.path.basename(os.path.abspath(directory))  # noqa: PTH100, PTH119
     if _HUGGING_FACE.match(name) or any(_WHOLE.match(file) for file in files):
         # A finished output directory of the Hugging Face Trainer holds its state and its checkpoints side by side.
         inner = [child for child in directories if _STEP_DIRECTORY.match(child)]

@@ -54,6 +54,11 @@ class Listing:
     is_cut: bool = False
 
     @property
+    def name(self) -> str:
+        """Its own name, also when it was asked for as "." or with a slash at the end."""
+        return os.path.basename(os.path.abspath(self.root))  # noqa: PTH100, PTH119
+
+    @property
     def names(self) -> frozenset[str]:
         """Names of finished files: temporary ones come and go while a checkpoint is saved."""
         return frozenset(entry.name for entry in self.entries if not TEMPORARY_NAME.search(entry.name))

@@ -65,7 +65,7 @@ def look_at(seen: Listing, level: VerificationLevel) -> Inspection:
     findings = Findings()
     layout = layouts.layout_of(seen)
     facts = layouts.Facts(None, None)
-    from_name = parts.step_from_name(seen.root.rstrip("/").rpartition("/")[2])
+    from_name = parts.step_from_name(seen.name)
     if layout is not None:
         parts.check_names(seen, findings)
         facts = layout.look(seen, findings, into_files=level is VerificationLevel.STRUCTURE)

@@ -99,14 +99,12 @@ def check_safetensors(
     return tensors
 
 
-def check_torch(
-    listing: Listing, entry: Entry, findings: Findings, *, trusts_any_class: bool = False
-) -> torch_file.TorchFile | None:
-    """Zip, opcodes, storages."""
+def check_torch(listing: Listing, entry: Entry, findings: Findings) -> torch_file.TorchFile | None:
+    """Zip, opcodes, storages. ``training_args.bin`` may hold any class: it is the user's own settings object."""
     shown = printable(entry.name)
 
     def check(reader: Reader) -> torch_file.TorchFile:
-        return torch_file.check(reader, trusts_any_class=trusts_any_class)
+        return torch_file.check(reader, trusts_any_class=entry.name.rpartition("/")[2] == "training_args.bin")
 
     result: torch_file.TorchFile | None = _Filed(findings, shown).run(listing, entry, check)
     if result is not None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 MAX_PICKLE_BYTES = 16 * 1024 * 1024
-MAX_OPCODES = 5_000_000
+MAX_OPCODES = 3_000_000
 
 #: Globals seen in files of torch and of the trainers around it (checkpoint research: optimizer, scheduler, rng state, DCP).
 EXPECTED_GLOBALS = re.compile(
@@ -60,6 +60,10 @@ class BadPickle(Exception):
     """The opcodes are no valid pickle. The text says why."""
 
 
+class PickleTooLong(Exception):
+    """More than is looked at here: nothing is wrong, nothing is proven."""
+
+
 @dataclass
 class PickleScan:
     """storages: key -> bytes that the tensors need (None when the type is unknown)."""
@@ -80,14 +84,14 @@ _OTHER = object()
 
 
 def scan(raw: bytes) -> PickleScan:
-    """Walk one pickle; raises ``BadPickle``. Never imports, calls or builds anything that the pickle names."""
+    """Walk one pickle; raises ``BadPickle`` or ``PickleTooLong``. Never imports, calls or builds anything that the pickle names."""
     if len(raw) > MAX_PICKLE_BYTES:
-        raise BadPickle(f"it is longer than {MAX_PICKLE_BYTES} bytes")
+        raise PickleTooLong(f"it is longer than {MAX_PICKLE_BYTES} bytes")
     machine = _Machine()
     try:
         for number, (opcode, argument, _) in enumerate(pickletools.genops(io.BytesIO(raw))):
             if number >= MAX_OPCODES:
-                raise BadPickle(f"it has more than {MAX_OPCODES} opcodes")
+                raise PickleTooLong(f"it has more than {MAX_OPCODES} opcodes")
             machine.step(opcode, argument)
     except (ValueError, IndexError, OverflowError, UnicodeError, KeyError, EOFError) as error:
         raise BadPickle(f"its opcodes do not fit together ({type(error).__name__})") from error
@@ -137,6 +141,9 @@ class _Machine:
             stack.append(stack[-1])
         elif name == "POP":
             stack.pop()
+        elif name == "STOP":
+            if len(stack) != 1 or stack[0] is _MARK:
+                raise ValueError("its result is not one object")
         elif name == "MARK":
             stack.append(_MARK)
         else:

@@ -73,6 +73,9 @@ def check(reader: Reader, *, trusts_any_class: bool = False) -> TorchFile:
         scan = pickle_scan.scan(raw)
     except pickle_scan.BadPickle as error:
         raise BadTorchFile(f"its data.pkl is no valid pickle: {error}") from error
+    except pickle_scan.PickleTooLong as error:
+        result.unproven.append(f"its data.pkl was not looked at: {error}")
+        return result
     if scan.dangerous:
         raise BadTorchFile(
             f"its pickle would call {_names(scan.dangerous)}, which no trainer writes: do not load it with weights_only=False"

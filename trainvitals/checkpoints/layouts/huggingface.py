@@ -16,6 +16,8 @@ from trainvitals.checkpoints.findings import Findings
 from trainvitals.checkpoints.layouts.base import Facts
 
 MARKER = "trainer_state.json"
+#: It holds the whole log history; above this it is parsed only when the structure is looked at, once per checkpoint.
+LONG_MARKER_BYTES = 1 << 20
 _DIRECTORY = re.compile(r"checkpoint-(\d{1,18})\Z")
 _WEIGHTS = re.compile(
     r"(?:model|pytorch_model|adapter_model)(?:-\d{5}-of-\d{5})?\.(?:safetensors|bin)\Z"
@@ -34,16 +36,21 @@ class HuggingFace:
     def matches(self, listing: Listing) -> bool:
         if listing.is_file:
             return False
-        return MARKER in listing.names or _DIRECTORY.search(listing.root.rstrip("/")) is not None
+        # Under another name and without its marker it is still known by what only the Trainer writes side by side.
+        names = listing.names
+        return MARKER in names or _DIRECTORY.match(listing.name) is not None or names >= {"scheduler.pt", "training_args.bin"}
 
     def look(self, listing: Listing, findings: Findings, *, into_files: bool) -> Facts:
         names = listing.names
-        named_step = _DIRECTORY.search(listing.root.rstrip("/"))
+        named_step = _DIRECTORY.match(listing.name)
         step = int(named_step[1]) if named_step else None
         has_optimizer = any(_OPTIMIZER.match(name) for name in names)
         _check_names(listing, has_optimizer, findings)
-        state = parts.read_json(listing, MARKER, findings, allow_nonfinite=True)
         loss = None
+        is_long = any(entry.name == MARKER and entry.size > LONG_MARKER_BYTES for entry in listing.entries)
+        state = None
+        if into_files or not is_long:
+            state = parts.read_json(listing, MARKER, findings, allow_nonfinite=True)
         if state is not None:
             step, loss = _state(state, step, findings)
         if into_files:
@@ -108,7 +115,7 @@ def _check_files(listing: Listing, findings: Findings) -> None:
         if name.endswith(".safetensors"):
             parts.check_safetensors(listing, entry, findings, expected.get(name))
         elif name.endswith(parts.TORCH_ENDINGS):
-            parts.check_torch(listing, entry, findings, trusts_any_class=name == "training_args.bin")
+            parts.check_torch(listing, entry, findings)
         elif name.endswith(".json"):
             parts.read_json(listing, name, findings, allow_nonfinite=True)
         elif name.endswith(".distcp"):

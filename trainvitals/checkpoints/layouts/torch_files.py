@@ -33,7 +33,7 @@ class TorchFiles:
                     parts.read_json(listing, entry.name, findings, allow_nonfinite=True)
         else:
             findings.damaged += [f"{entry.name} is empty (0 bytes)" for entry in entries if not entry.size and not entry.problem]
-        return Facts(parts.step_from_name(listing.root.rstrip("/").rpartition("/")[2]), has_optimizer)
+        return Facts(parts.step_from_name(listing.name), has_optimizer)
 
 
 def _torch_entries(listing: Listing) -> list[Entry]:
