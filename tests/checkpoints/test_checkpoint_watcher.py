@@ -1,6 +1,7 @@
 import json
 import os
 import shutil
+import tempfile
 from pathlib import Path
 
 import checkpoint_makers as make
@@ -178,6 +179,38 @@ def test_a_directory_that_goes_missing_keeps_its_reports_and_heals(tmp_path):
     (tmp_path / "away").rename(root)
     assert watched.scan() == {"checkpoint-500": "verified"}
     assert watched.watcher.text == ""
+
+
+def test_an_empty_place_where_a_file_system_was_mounted_deletes_nothing(tmp_path):
+    other = Path("/dev/shm")
+    if not other.is_dir() or other.stat().st_dev == tmp_path.stat().st_dev:
+        pytest.skip("needs a second file system at /dev/shm")
+    real, mounted = tmp_path / "real", tmp_path / "mounted"
+    make.huggingface(real, 500)
+    mounted.symlink_to(real)
+    watched = Watched(mounted)
+    watched.scan(2)
+    with tempfile.TemporaryDirectory(dir=other) as empty:
+        mounted.unlink()
+        mounted.symlink_to(empty)
+        assert watched.scan(3) == {"checkpoint-500": "verified"}
+        assert "is it mounted?" in watched.watcher.text
+    mounted.unlink()
+    mounted.symlink_to(real)
+    assert watched.scan() == {"checkpoint-500": "verified"}
+    assert watched.changed == []
+
+
+def test_a_save_that_removes_old_shards_is_writing_not_deleting(tmp_path):
+    directory = make.huggingface(tmp_path, 500, shards=3)
+    watched = Watched(tmp_path)
+    watched.scan(2)
+    for name in list(make.huggingface_parts(500, shards=3)):
+        if "-of-" in name or "index" in name:
+            (directory / name).unlink()
+    (directory / "model.safetensors").write_bytes(make.safetensors_bytes({"w": ("F32", (64, 64))}))
+    assert watched.scan()["checkpoint-500"] == "writing"
+    assert watched.scan()["checkpoint-500"] == "verified"
 
 
 def test_a_file_overwritten_in_place_is_writing_and_then_verified_again(tmp_path):

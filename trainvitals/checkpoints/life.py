@@ -68,8 +68,9 @@ def changed(known: Known, seen: Inspection, is_newest: bool, now_s: float) -> No
     before, after = known.report, seen.report
     lost = known.names - seen.names
     is_complete = after.state is CheckpointState.COMPLETE
-    grew = (after.files, after.bytes) > (before.files, before.bytes) or after.bytes > before.bytes
-    if lost and (known.was_complete or not is_newest):
+    grew = after.bytes > before.bytes or (after.files > before.files and not lost)
+    # A deletion never adds a byte: names that go while others grow are a save that tidies up.
+    if lost and not grew and (known.was_complete or not is_newest):
         state = CheckpointState.DELETING
         after = replace(
             after,

@@ -34,6 +34,7 @@ class CheckpointWatcher:
         self._patience = patience or Patience()
         self._budget_s = budget_s
         self._known: dict[str, Known] = {}
+        self._devices: dict[str, int] = {}
         self.errors = 0
         self.text = ""
 
@@ -85,6 +86,9 @@ class CheckpointWatcher:
             except Unreadable as error:
                 self._trouble(f"Cannot read {error}.")
                 continue
+            if self._is_unmounted(directory, is_empty=not paths):
+                self._trouble(f"{printable(directory)} is empty and on another file system than before: is it mounted?")
+                continue
             known_here = [path for path in self._known if os.path.dirname(path) == directory and path not in paths]  # noqa: PTH120
             for path in (*paths, *known_here):
                 try:
@@ -96,6 +100,16 @@ class CheckpointWatcher:
                     self._trouble(f"Cannot read {error}.")
                     self._known.setdefault(path, Known(path, _unreadable_report(path, str(error))))
         return listings
+
+    def _is_unmounted(self, directory: str, is_empty: bool) -> bool:
+        """An empty directory where a file system was mounted before: nothing was deleted there."""
+        try:
+            device = os.stat(directory).st_dev  # noqa: PTH116
+        except OSError:
+            return True
+        if not is_empty:
+            self._devices[directory] = device
+        return self._devices.get(directory, device) != device
 
     def _take(self, path: str, seen: Listing, is_newest: bool) -> None:
         known = self._known.get(path)
