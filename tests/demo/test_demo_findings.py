@@ -36,7 +36,7 @@ def findings(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, object]
     clock = ManualClock()
     home = config.prepare_home(tmp_path_factory.mktemp("demo") / "home", clock.time_ns())
     options = TrainingOptions(
-        run_dir=home.run_dir, checkpoints=home.checkpoints, schedule=DEFAULT_SCHEDULE, batch=160, hidden=24, text_bytes=1_000_000
+        run_dir=home.run_dir, checkpoints=home.checkpoints, schedule=DEFAULT_SCHEDULE, batch=320, hidden=64, text_bytes=1_000_000
     )
     control = GoOn(clock)
     with Recorder(home.run_dir, run="demo", clock=clock) as recorder:
