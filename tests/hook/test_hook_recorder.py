@@ -116,6 +116,23 @@ def test_an_exception_in_the_loop_is_written_and_goes_on(tmp_path, mode):
     assert records(recorder.path)[-1]["data"]["reason"] == "finished"
 
 
+def test_all_names_may_be_given_by_name(make):
+    recorder = make(writer="direct")
+    recorder.event(kind="message", step=1, text="a")
+    recorder.event("message", kind="inner")
+    recorder.resumed(step=2)
+    recorder.data(step=3, source="web")
+    recorder.phase(name="eval", state="end")
+    recorder.close()
+    assert [(r["kind"], r["step"], r["data"]) for r in records(recorder.path)[1:]] == [
+        ("message", 1, {}),
+        ("message", None, {"kind": "inner"}),
+        ("resume", 2, {}),
+        ("data", 3, {"source": "web"}),
+        ("phase", None, {"phase": "eval", "state": "end"}),
+    ]
+
+
 class Tensor:
     """Looks like a number on a device that may be broken."""
 

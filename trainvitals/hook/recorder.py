@@ -126,14 +126,13 @@ class Recorder:
         except Exception as error:  # noqa: BLE001 - nothing may raise into the trainer; counted and warned of
             self._failed(f"{type(error).__name__}: {error}", lost=1)
 
-    def event(self, kind: str, /, step: object = None, text: str = "", **data: object) -> None:
+    def event(self, kind: str | None = None, /, step: object = None, text: str = "", **data: object) -> None:
         """Something that happened; kinds: ``trainvitals.records.EVENT_KINDS``. ``data``: what JSON can hold."""
-        self._event(kind, step, text, data)
+        self._event(data.pop("kind", "message") if kind is None else kind, step, text, data)
 
     def data(
         self,
-        step: object,
-        /,
+        step: object = None,
         source: object = None,
         shards: object = None,
         sample_first: object = None,
@@ -144,7 +143,7 @@ class Recorder:
         named = {"source": source, "shards": shards, "sample_first": sample_first, "sample_last": sample_last}
         self._event("data", step, "", {name: value for name, value in named.items() if value is not None} | more)
 
-    def resumed(self, step: object, /, **data: object) -> None:
+    def resumed(self, step: object = None, **data: object) -> None:
         """Training continues from the checkpoint of this step; call it once, before the first step."""
         self._event("resume", step, "", data)
 
