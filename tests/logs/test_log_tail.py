@@ -137,6 +137,16 @@ def test_a_log_that_was_rewritten_longer_is_read_from_its_start(log, source):
     assert {record.attempt for _, record in records} == {2}
 
 
+def test_a_job_that_overwrites_its_short_log_is_a_new_attempt_with_a_new_key(log, source):
+    append(log, "job 1\n" + lines(0, 4))
+    first = source.poll()
+    log.write_text("job 2\n" + lines(0, 2))
+    second = source.poll()
+    assert [(record.attempt, record.step) for _, record in second if isinstance(record, Step)] == [(2, 0), (2, 1)]
+    assert first[0][1].data["key"] != second[0][1].data["key"]
+    assert second[0][1].data["key"].endswith("/0")
+
+
 def test_a_writer_that_does_not_append_leaves_a_hole_which_is_skipped(log, source):
     with open(log, "w") as file:
         file.write(lines(0, 20))

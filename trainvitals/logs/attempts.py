@@ -31,6 +31,7 @@ class AttemptTracker:
         self._recent: list[int] = []  # ascending
         self._is_restarting = False
         self._named = 0
+        self._is_other_file = False
 
     @property
     def is_between(self) -> bool:
@@ -41,12 +42,16 @@ class AttemptTracker:
         """The trainer starts again: the next step opens an attempt."""
         self._is_restarting = True
 
+    def other_file(self) -> None:
+        """Another file begins: a job that starts again overwrites its log, so a smaller step is no late one."""
+        self._is_other_file = True
+
     def judge(self, step: int, named: int = 0, is_ordered: bool = False) -> Verdict:
         """``named``: the attempt's number in the file, 0 = not said. ``is_ordered``: one writer, nothing can be late."""
         is_new = self.number == 0 or self._is_restarting or named != self._named
-        if not is_new and not self._is_near(step, is_ordered):
+        if not is_new and not self._is_near(step, is_ordered or self._is_other_file):
             is_new = True
-        self._named = named
+        self._named, self._is_other_file = named, False
         if is_new:
             self._is_restarting = False
             self.number += 1
@@ -73,10 +78,17 @@ class AttemptTracker:
         return recent[-1] - step <= REORDER_POINTS * spacing
 
     def to_state(self) -> dict[str, Any]:
-        return {"number": self.number, "recent": self._recent, "is_restarting": self._is_restarting, "named": self._named}
+        return {
+            "number": self.number,
+            "recent": self._recent,
+            "is_restarting": self._is_restarting,
+            "named": self._named,
+            "is_other_file": self._is_other_file,
+        }
 
     def restore(self, state: dict[str, Any]) -> None:
         self.number = int(state["number"])
         self._recent = [int(step) for step in state["recent"]]
         self._is_restarting = bool(state["is_restarting"])
         self._named = int(state["named"])
+        self._is_other_file = bool(state["is_other_file"])

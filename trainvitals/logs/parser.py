@@ -103,6 +103,7 @@ class Parser:
         self._counts["torn_lines"] += self._framer.discard()
         self._head.clear()
         self._rewind = None
+        self._tracker.other_file()
         self._times.mtime_ns = mtime_ns
 
     def _line(self, line: str, end: int, records: list[Step | Event]) -> None:
