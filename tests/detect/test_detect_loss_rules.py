@@ -123,6 +123,15 @@ def test_a_collapse_of_the_loss_is_too_fast_to_be_learning():
     assert drop.severity is Severity.WARNING and drop.first_step == 701
 
 
+def test_the_end_of_an_implausible_drop_is_no_spike():
+    def change(k, values):
+        if 700 <= k < 800:
+            values["loss"] = 0.02
+
+    found = alarms(find(curve(1000, change=change)))
+    assert [finding.rule for finding in found] == ["loss_implausible_drop"] and found[0].last_step == 801
+
+
 def test_stairs_at_epoch_boundaries_are_learning():
     def change(k, values):
         values["loss"] *= 0.75 ** (k // 500)

@@ -62,9 +62,9 @@ class Engine(Stateful):
         self._stall = StallDetector(context, tuned)
         self._liveness = LivenessDetector(context, tuned)
         self._breaker = BreakerDetector(context, tuned, self._loss, DefaultLimits() if breaker is None else breaker)
-        # Order matters: the first decides what may be believed, later ones read the loss detector.
+        # Order matters: the first two decide what may be believed, later ones read the loss detector.
         self._detectors: tuple[FamilyDetector, ...] = (
-            self._nonfinite, self._loss, self._shift, self._trend, self._drop, self._rebound, self._grad_norm,
+            self._nonfinite, self._drop, self._loss, self._shift, self._trend, self._rebound, self._grad_norm,
             self._throughput, self._stall, self._liveness, self._breaker,
         )  # fmt: skip
         self._late: list[dict[str, Any]] = []

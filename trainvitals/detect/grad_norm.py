@@ -92,7 +92,9 @@ class GradNormDetector(FamilyDetector):
             return
         self._age += 1
         spike = self.ledger.open.get("grad_norm_spike")
-        if (spike is not None and spike.severity is Severity.INFO and self._age >= CLEAR_POINTS) or self._age >= self._rebase_after:
+        if (
+            spike is not None and spike.severity is Severity.INFO and self._age >= CLEAR_POINTS
+        ) or self._age >= self._rebase_after:
             self._end("; only a repeated value since")
 
     def on_resume(self, from_step: int) -> None:

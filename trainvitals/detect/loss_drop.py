@@ -14,7 +14,7 @@ REBASE_POINTS = 400
 
 
 class LossDropDetector(FamilyDetector):
-    """``loss_implausible_drop``."""
+    """``loss_implausible_drop``. While it is open the loss is not believed, or its end would look like a spike."""
 
     family = "loss"
     rules = ("loss_implausible_drop",)
@@ -42,6 +42,8 @@ class LossDropDetector(FamilyDetector):
                 ending = f"; back to {format_value(value)}" if self._age < REBASE_POINTS else "; taken as the usual level"
                 self.ledger.close("loss_implausible_drop", ending=ending)
                 self._level = None
+            else:
+                self.context.loss = None
             return
         level, sigma = loss.level, loss.sigma
         if not loss.is_warm or level is None or sigma is None or level < self._min_level or loss.baseline.lowest() <= 0:
@@ -58,6 +60,7 @@ class LossDropDetector(FamilyDetector):
         self._low.clear()
         if opened is not None:
             self._level, self._age = level, 0
+            self.context.loss = None
 
     def on_resume(self, from_step: int) -> None:
         self._low.clear()
