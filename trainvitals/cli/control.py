@@ -87,7 +87,7 @@ _SENTENCES = {
     "superseded": "Somebody asked for something newer meanwhile.",
     "acknowledged": "The trainer has seen it and acts when the step now running ends; look again with: control show",
     "not_acknowledged": "The trainer has not acknowledged it.",
-    "not_wired": "The request is written, but no trainer has ever reported here: it is not wired.",
+    "not_wired": "The request is written.",
     "ended": "The trainer has ended; it will see the request when it starts again.",
 }
 
