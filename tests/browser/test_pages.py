@@ -1,0 +1,326 @@
+"""The pages in a real browser, on a stored bad night: what an on-call person sees, and what hostile text may not do."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import socket
+import subprocess
+import sys
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+playwright_api = pytest.importorskip("playwright.sync_api", reason="needs the playwright package")
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tests" / "web"))
+
+import sample_run as sample  # noqa: E402
+
+from trainvitals.store.sqlite import SqliteStore  # noqa: E402
+
+CHROMIUM = next(
+    (path for path in ("/usr/bin/chromium", "/usr/bin/chromium-browser", "/usr/bin/google-chrome") if Path(path).exists()), None
+)
+pytestmark = [pytest.mark.browser, pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine")]
+PAGES = ("", "curves", "incidents", "checkpoints", "nodes", "control")
+HOSTILE = '![x](http://evil.invalid/p.png) <img src=http://evil.invalid/i.png onerror="window.hacked=1"> [l](http://evil.invalid) $$x$$ :red[r]'
+#: Streamlit looks for its server below the page's own path first; those two answers are 404 by design.
+EXPECTED_404 = re.compile(r"/_stcore/(health|host-config)$")
+WAIT_MS = 25_000
+
+
+@dataclass
+class Site:
+    """A dashboard process on a sample run, and a trainer that answers: the status file is kept fresh."""
+
+    home: Path
+    port: int
+    process: subprocess.Popen[bytes]
+    store: SqliteStore
+    state: str = "paused"
+    seq: int = 1
+    stopping: threading.Event = field(default_factory=threading.Event)
+    thread: threading.Thread | None = None
+
+    @property
+    def url(self) -> str:
+        return f"http://localhost:{self.port}"
+
+    @property
+    def run_dir(self) -> Path:
+        return self.home / "run"
+
+    def live(self) -> None:
+        """What the watchdog and the trainer do every second."""
+        while not self.stopping.wait(1.0):
+            now_ns = time.time_ns()
+            sample.write_status(self.run_dir, sample.RUN, self.state, self.seq, now_ns - 120 * 10**9, now_ns, sample.PAUSED_AT)
+            if (self.home / "t.db").exists():
+                self.store.write([sample.beat(sample.RUN, now_ns), *sample.node_points(sample.RUN, now_ns)])
+
+    def close(self) -> None:
+        self.stopping.set()
+        if self.thread is not None:
+            self.thread.join(10)
+        self.process.terminate()
+        self.process.wait(20)
+        self.store.close()
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def open_site(home: Path, *, sick: bool = True, hostile: str = "", name: str = sample.RUN) -> Site:
+    store = SqliteStore(home / "t.db")
+    sample.write_run(store, home / "run", time.time_ns(), sick=sick, hostile=hostile)
+    settings = home / "trainvitals.toml"
+    runs = f'[[runs]]\nname = {json.dumps(name)}\ndir = "run"\ncheckpoints = ["run/checkpoints"]\ngpus = 128\ntotal_steps = 12000\nbreaker = "armed"\nlog_timezone = "Asia/Shanghai"\n'
+    if name != sample.RUN:
+        runs = runs.replace('dir = "run"', 'dir = "other"') + runs.replace(json.dumps(name), json.dumps(sample.RUN))
+    settings.write_text(f'store = "sqlite://{home / "t.db"}"\n{runs}[dashboard]\nrefresh_s = 1.0\n', encoding="utf-8")
+    port = free_port()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "streamlit", "run", "app.py", "--server.port", str(port)], cwd=ROOT, stdout=subprocess.DEVNULL,
+        stderr=(home / "log").open("wb"), env={**os.environ, "TRAINVITALS_CONFIG": str(settings), "PYTHONPATH": str(ROOT)},
+    )  # fmt: skip
+    site = Site(home, port, process, store, "paused" if sick else "running", 1 if sick else 0)
+    site.thread = threading.Thread(target=site.live, daemon=True)
+    site.thread.start()
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/healthz", timeout=5) as answer:
+                if answer.status == 200:
+                    return site
+        except OSError:
+            site.stopping.wait(0.2)
+    site.close()
+    raise AssertionError((home / "log").read_text(encoding="utf-8"))
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[playwright_api.Browser]:
+    with playwright_api.sync_playwright() as started:
+        opened = started.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
+        yield opened
+        opened.close()
+
+
+@pytest.fixture(scope="module")
+def sick(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    site = open_site(tmp_path_factory.mktemp("sick"))
+    yield site
+    site.close()
+
+
+@pytest.fixture
+def healthy(tmp_path: Path) -> Iterator[Site]:
+    site = open_site(tmp_path, sick=False)
+    yield site
+    site.close()
+
+
+@dataclass
+class Watched:
+    """A page with everything it complained of and everywhere it went."""
+
+    page: playwright_api.Page
+    complaints: list[str] = field(default_factory=list)
+    went_to: list[str] = field(default_factory=list)
+
+
+@pytest.fixture
+def watched(browser: playwright_api.Browser) -> Iterator[Watched]:
+    context = browser.new_context(viewport={"width": 1440, "height": 900})
+    seen = Watched(context.new_page())
+    seen.page.on("pageerror", lambda error: seen.complaints.append(str(error)))
+    seen.page.on(
+        "console",
+        lambda message: seen.complaints.append(message.text) if message.type == "error" and "404" not in message.text else None,
+    )
+    seen.page.on(
+        "response",
+        lambda answer: (
+            seen.complaints.append(answer.url) if answer.status >= 400 and not EXPECTED_404.search(answer.url) else None
+        ),
+    )
+    seen.page.on("request", lambda request: seen.went_to.append(request.url))
+    seen.page.set_default_timeout(WAIT_MS)
+    yield seen
+    context.close()
+
+
+def shows(page: playwright_api.Page, text: str) -> None:
+    playwright_api.expect(page.get_by_text(text).first).to_be_visible(timeout=WAIT_MS)
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_every_page_loads_shows_the_verdict_and_complains_of_nothing(sick: Site, watched: Watched, name: str) -> None:
+    watched.page.goto(f"{sick.url}/{name}")
+    shows(watched.page, "TRAINING-SICK")
+    shows(watched.page, "loss 2.00 → 2.90 since step 2,400, not coming back")
+    shows(watched.page, "Paused at step 2,460 by the breaker")
+    watched.page.wait_for_timeout(2500)
+    assert watched.page.locator("[data-testid=stException]").count() == 0
+    assert watched.page.get_by_text("encountered an error").count() == 0
+    assert watched.complaints == []
+    assert [url for url in watched.went_to if not url.startswith((sick.url, "data:", "blob:"))] == []
+
+
+def test_the_overview_fits_one_screen_and_reads_in_the_order_of_decisions(sick: Site, watched: Watched) -> None:
+    watched.page.goto(sick.url)
+    shows(watched.page, "Check in this order")
+    watched.page.wait_for_selector(".js-plotly-plot .main-svg")
+    shows(watched.page, "Not watched:")
+    watched.page.wait_for_timeout(1500)
+    heights = watched.page.evaluate(
+        "(() => { const m = document.querySelector('[data-testid=stMain]'); return [m.scrollHeight, m.clientHeight] })()"
+    )
+    assert heights[0] <= heights[1]
+    tops = [
+        watched.page.locator(selector).first.bounding_box()["y"] for selector in (".tv-band", ".tv-kpi", ".tv-chart", ".tv-strip")
+    ]
+    assert tops == sorted(tops)
+    layers = watched.page.locator(".tv-checks").first.inner_text().lower()
+    assert layers.index("data") < layers.index("code") < layers.index("numerics") < layers.index("cluster")
+
+
+def test_a_link_to_a_window_and_to_an_incident_opens_there(sick: Site, watched: Watched) -> None:
+    watched.page.goto(f"{sick.url}/curves?run={sample.RUN}&by=step&from=1050&to=1150")
+    shows(watched.page, "Steps 1,050 to 1,150.")
+    watched.page.wait_for_selector(".js-plotly-plot .main-svg")
+    shown = watched.page.evaluate("document.querySelector('.js-plotly-plot')._fullLayout.xaxis.range")
+    assert [round(x) for x in shown] == [1050, 1150]
+    watched.page.goto(f"{sick.url}/incidents?run={sample.RUN}&incident={sample.RUN}/checkpoint/2/checkpoint_corrupt/2400")
+    shows(watched.page, "Seen: a checkpoint cannot be trusted.")
+    watched.page.goto(f"{sick.url}/incidents")
+    shows(watched.page, "First suspect: the data.")
+
+
+def test_a_zoom_goes_into_the_address_and_is_read_at_full_resolution(sick: Site, watched: Watched) -> None:
+    watched.page.goto(f"{sick.url}/curves")
+    watched.page.wait_for_selector(".js-plotly-plot .main-svg")
+    watched.page.wait_for_timeout(1500)
+    box = watched.page.locator(".js-plotly-plot .nsewdrag").first.bounding_box()
+    y = box["y"] + box["height"] / 2
+    watched.page.mouse.move(box["x"] + box["width"] * 0.40, y)
+    watched.page.mouse.down()
+    watched.page.mouse.move(box["x"] + box["width"] * 0.45, y, steps=6)
+    watched.page.mouse.up()
+    watched.page.wait_for_url(re.compile(r"from=\d+.*to=\d+|to=\d+.*from=\d+"))
+    first, last = (int(re.search(rf"{name}=(\d+)", watched.page.url).group(1)) for name in ("from", "to"))
+    assert 50 < last - first < 400
+    watched.page.wait_for_function(
+        """() => { const plot = document.querySelector('.js-plotly-plot'); if (!plot) return false;
+          const trace = plot._fullData.find(t => t.name && t.name.startsWith('loss') && t.x && t.x.length > 20);
+          return trace && trace.x[1] - trace.x[0] === 1 }"""
+    )
+    assert watched.complaints == []
+
+
+def test_the_way_back_names_the_safe_checkpoint(sick: Site, watched: Watched) -> None:
+    watched.page.goto(sick.url)
+    watched.page.get_by_role("button", name="Way back: 2,200…").click()
+    shows(watched.page, "Safe checkpoint: step 2,200")
+    shows(watched.page, str(sick.run_dir / "checkpoints" / "step-0002200"))
+
+
+def test_pause_asks_who_and_why_and_the_state_comes_from_the_trainer_alone(healthy: Site, watched: Watched) -> None:
+    page = watched.page
+    page.goto(f"{healthy.url}/control")
+    shows(page, "Running, last step")
+    page.get_by_role("button", name="Pause…").last.click()
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_role("button", name="Pause", exact=True).click()
+    shows(page, "Say who you are and why")
+    control_file = healthy.run_dir / "control" / "control.json"
+    assert json.loads(control_file.read_text(encoding="utf-8"))["seq"] == 0
+    dialog.get_by_label("Who asks").fill("alice")
+    dialog.get_by_label("Why").fill("ticket 812: loss odd")
+    page.wait_for_timeout(2500)
+    assert dialog.get_by_label("Why").input_value() == "ticket 812: loss odd"
+    dialog.get_by_role("button", name="Pause", exact=True).dblclick()
+    playwright_api.expect(dialog).to_be_hidden(timeout=WAIT_MS)
+    written = json.loads(control_file.read_text(encoding="utf-8"))
+    assert (written["seq"], written["desired"], written["by"], written["source"], written["reason"]) == (
+        1,
+        "paused",
+        "alice",
+        "ui",
+        "ticket 812: loss odd",
+    )
+    shows(page, "waiting for the trainer's answer")
+    shows(page, "state: running")
+    healthy.state, healthy.seq = "paused", 1
+    shows(page, "state: paused")
+    shows(page, "PAUSED")
+    assert watched.complaints == []
+
+
+def test_a_store_that_is_gone_is_said_with_its_age_and_the_page_recovers_by_itself(healthy: Site, watched: Watched) -> None:
+    page = watched.page
+    page.goto(healthy.url)
+    shows(page, "nothing open")
+    for path in list(healthy.home.glob("t.db*")):
+        path.rename(healthy.home / f"away-{path.name}")
+    shows(page, "There is no store at")
+    shows(page, "What you see is")
+    with pytest.raises(urllib.error.HTTPError) as refused:
+        urllib.request.urlopen(f"{healthy.url}/healthz", timeout=10)
+    assert refused.value.code == 503
+    refused.value.close()
+    for path in list(healthy.home.glob("away-*")):
+        path.rename(healthy.home / path.name.removeprefix("away-"))
+    playwright_api.expect(page.get_by_text("There is no store at")).to_have_count(0, timeout=WAIT_MS)
+    shows(page, "nothing open")
+    assert watched.complaints == []
+
+
+def test_hostile_text_is_shown_as_it_is_and_nothing_leaves_the_machine(tmp_path: Path, watched: Watched) -> None:
+    site = open_site(tmp_path, hostile=HOSTILE, name="![r](http://evil.invalid/run.png)")
+    try:
+        for name in PAGES:
+            watched.page.goto(f"{site.url}/{name}?run={sample.RUN}")
+            shows(watched.page, "TRAINING-SICK")
+            watched.page.wait_for_timeout(2500)
+            assert watched.page.locator("[data-testid=stMain] img").count() == 0
+            assert watched.page.evaluate("window.hacked") is None
+        watched.page.goto(f"{site.url}/?run={sample.RUN}")
+        assert "![x](http://evil.invalid/p.png) <img src=" in watched.page.locator(".tv-band").inner_text()
+        watched.page.goto(f"{site.url}/?run=![q](http://evil.invalid/q.png)")
+        shows(watched.page, "knows no run")
+        watched.page.wait_for_timeout(1500)
+        assert [url for url in watched.went_to if "evil" in url and not url.startswith(site.url)] == []
+        assert watched.complaints == []
+    finally:
+        site.close()
+
+
+def test_nobody_may_frame_the_page(sick: Site, watched: Watched) -> None:
+    with urllib.request.urlopen(f"{sick.url}/", timeout=10) as answer:
+        assert "frame-ancestors 'none'" in answer.headers["content-security-policy"]
+    foreign = urllib.request.Request(f"http://127.0.0.1:{sick.port}/", headers={"Host": "evil.example"})
+    with pytest.raises(urllib.error.HTTPError) as refused:
+        urllib.request.urlopen(foreign, timeout=10)
+    assert refused.value.code == 403
+    refused.value.close()
+
+
+def test_any_address_but_loopback_is_refused_with_a_sentence(tmp_path: Path) -> None:
+    ended = subprocess.run(
+        [sys.executable, "-m", "streamlit", "run", "app.py", "--server.port", str(free_port()), "--server.address", "0.0.0.0"],
+        cwd=ROOT, capture_output=True, text=True, timeout=60, check=False, env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )  # fmt: skip
+    assert ended.returncode != 0
+    assert "listens on 127.0.0.1 only" in ended.stderr

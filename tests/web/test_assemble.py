@@ -1,0 +1,199 @@
+"""From a stored bad night to the view of it, through the real embedded store."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import sample_run as sample
+
+from trainvitals.incidents.verdict import VerdictWord
+from trainvitals.records import CheckpointReport, CheckpointState, Event, VerificationLevel
+from trainvitals.settings import GpuSettings, RunSettings, Settings
+from trainvitals.store.encode import event_point
+from trainvitals.store.sqlite import SqliteStore
+from trainvitals.web.assemble import choose_checkpoints, read_facts, run_view
+from trainvitals.web.draw import draw, read_frame
+from trainvitals.web.incident import incident_story
+from trainvitals.web.nodes import nodes
+from trainvitals.web.process import read_control, read_requests
+from trainvitals.web.view import CurveQuery, RunView
+
+NOW = 1_795_000_000 * 10**9
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[SqliteStore]:
+    opened = SqliteStore(tmp_path / "t.db")
+    yield opened
+    opened.close()
+
+
+def settings_for(tmp_path: Path, **changes: object) -> Settings:
+    run = RunSettings(
+        name=sample.RUN, dir=str(tmp_path / "run"), checkpoints=(str(tmp_path / "run" / "checkpoints"),), gpus=128, total_steps=12_000,
+        breaker="armed",
+    )  # fmt: skip
+    return Settings(store="", runs=(replace(run, **changes),))
+
+
+def view(store: SqliteStore, tmp_path: Path, now_ns: int = NOW, **changes: object) -> RunView:
+    settings = settings_for(tmp_path, **changes)
+    run = settings.runs[0]
+    return run_view(settings, store, run, read_control(run, now_ns), now_ns, nodes(store, now_ns, settings), read_requests(run))
+
+
+@pytest.fixture
+def sick(store: SqliteStore, tmp_path: Path) -> RunView:
+    sample.write_run(store, tmp_path / "run", NOW)
+    return view(store, tmp_path)
+
+
+def test_the_bad_night_is_told_in_one_verdict(sick: RunView) -> None:
+    assert sick.verdict.word is VerdictWord.SICK
+    assert "not coming back" in sick.verdict.headline
+    assert sick.verdict.automatic.startswith("Paused at step 2,460 by the breaker")
+    assert [check.mark for check in sick.checks] == ["!", "–", "!", "!"]
+
+
+def test_the_recommended_checkpoint_lies_before_the_onset_and_the_truncated_one_is_never_offered(sick: RunView) -> None:
+    assert sick.recommended is not None and sick.recommended.step == 2200
+    assert sick.newest_verified is not None and sick.newest_verified.step == 2200
+    assert next(c for c in sick.checkpoints if c.step == 2400).state is CheckpointState.CORRUPT
+
+
+def test_the_restart_supersedes_the_steps_that_were_run_again(sick: RunView) -> None:
+    first, second = sick.attempts
+    assert (first.number, first.last_step, first.superseded_from, first.end_reason) == (1, 1500, 1201, "process gone")
+    assert (second.number, second.resumed_from_step, second.last_step, second.ended_ns) == (2, 1200, 2460, None)
+
+
+def test_usual_is_what_was_before_the_onset(sick: RunView) -> None:
+    loss = sick.metrics["loss"]
+    assert loss.is_abnormal and loss.value is not None and loss.value > 2.8
+    assert loss.usual == pytest.approx(2.0, abs=0.05)
+    assert sick.metrics["grad_norm"].usual == pytest.approx(0.25, abs=0.05)
+    assert not sick.metrics["lr"].is_abnormal
+
+
+def test_a_paused_run_has_no_time_left_and_a_running_one_has(sick: RunView, tmp_path: Path) -> None:
+    assert sick.eta_s is None and sick.steps_per_s == pytest.approx(1 / 3, rel=0.01)
+    other = SqliteStore(tmp_path / "other.db")
+    sample.write_run(other, tmp_path / "well", NOW, sick=False)
+    well = view(other, tmp_path, dir=str(tmp_path / "well"))
+    other.close()
+    assert well.verdict.word is VerdictWord.HEALTHY
+    assert well.eta_s == pytest.approx((12_000 - 2_390) * 3.0, rel=0.01)
+    assert well.checks == ()
+
+
+def test_requests_are_in_the_audit_even_without_the_store(sick: RunView) -> None:
+    asked = [event for event in sick.control_history if event.id.endswith("/request/1")]
+    assert asked and asked[0].data["by"] == "breaker" and asked[0].data["action"] == "pause"
+
+
+def test_it_says_what_is_not_watched(store: SqliteStore, tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    settings = replace(settings_for(tmp_path, breaker="off", checkpoints=()), gpu=GpuSettings(enabled=False))
+    run = settings.runs[0]
+    sample_point = sample.beat(run.name, NOW - 300 * 10**9)
+    store.write([sample_point])
+    lines = run_view(settings, store, run, read_control(run, NOW), NOW).not_watched
+    text = " / ".join(lines)
+    for piece in ("watchdog silent for 5 min", "no hook", "breaker off", "no checkpoint directory", "GPU health (switched off)"):
+        assert piece in text
+
+
+def test_an_empty_store_is_no_data(store: SqliteStore, tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    store.write([sample.beat("another run", NOW)])
+    found = view(store, tmp_path)
+    assert found.verdict.word is VerdictWord.UNKNOWN and found.last_step is None and found.metrics == {}
+
+
+def test_an_event_that_is_no_record_is_counted_and_hides_nothing(store: SqliteStore, tmp_path: Path) -> None:
+    sample.write_run(store, tmp_path / "run", NOW)
+    broken = [
+        {"id": "x"}, {"id": "x", "rule": 1, "severity": "apocalyptic"}, {}, {"severity": None},
+        {"path": "/p", "step": "many", "state": "verified", "files": 1, "bytes": 1, "format": "f", "has_optimizer": None},
+    ]  # fmt: skip
+    store.write([
+        event_point(sample.RUN, Event(kind, NOW - number, id=f"bad/{kind}/{number}", data=data))
+        for number, data in enumerate(broken) for kind in ("finding", "incident", "checkpoint")
+    ])  # fmt: skip
+    found = view(store, tmp_path)
+    assert found.verdict.word is VerdictWord.SICK and len(found.checkpoints) == 12
+    assert any("15 stored events unreadable" in line for line in found.not_watched)
+
+
+def test_the_newest_event_of_a_checkpoint_wins(store: SqliteStore, tmp_path: Path) -> None:
+    sample.write_run(store, tmp_path / "run", NOW)
+    path = str(tmp_path / "run" / "checkpoints" / "step-0002200")
+    data = {
+        "path": path, "step": 2200, "format": "f", "state": "deleted", "level": None, "has_optimizer": None, "files": 0, "bytes": 0,
+        "reasons": ["gone"], "modified_at_ns": None, "loss": None,
+    }  # fmt: skip
+    store.write([event_point(sample.RUN, Event("checkpoint", NOW, id=f"{path}/deleted", data=data))])
+    facts = read_facts(store, sample.RUN, NOW)
+    assert next(c for c in facts.checkpoints if c.step == 2200).state is CheckpointState.DELETED
+    found = view(store, tmp_path)
+    assert found.recommended is not None and found.recommended.step == 2000
+
+
+def test_a_checkpoint_without_optimizer_is_the_second_choice_and_presence_is_no_proof() -> None:
+    def report(step: int, level: VerificationLevel | None, has_optimizer: bool | None = True) -> CheckpointReport:
+        return CheckpointReport(f"/c/{step}", step, "f", CheckpointState.VERIFIED, level, has_optimizer, 1, 1)
+
+    reports = [
+        report(100, VerificationLevel.STRUCTURE),
+        report(200, VerificationLevel.CONTENT, False),
+        report(300, VerificationLevel.PRESENCE),
+    ]
+    newest, recommended = choose_checkpoints(reports, None)
+    assert newest is not None and newest.step == 300
+    assert recommended is not None and recommended.step == 100
+    assert choose_checkpoints(reports, 100)[1] is None
+
+
+def test_a_node_that_fell_silent_is_silent_whatever_it_last_said(store: SqliteStore, tmp_path: Path) -> None:
+    sample.write_run(store, tmp_path / "run", NOW)
+    settings = settings_for(tmp_path)
+    assert [node.state for node in nodes(store, NOW + 5 * 10**9, settings)].count("ok") == 15
+    assert {node.state for node in nodes(store, NOW + 120 * 10**9, settings)} == {"silent"}
+    assert all(node.is_simulated and node.gpus == 8 for node in nodes(store, NOW, settings))
+
+
+def test_the_story_of_an_older_incident_uses_its_own_attempt(sick: RunView) -> None:
+    old = next(incident for incident in sick.incidents if "loss_nonfinite" in incident.rules)
+    story = incident_story(sick, (), old)
+    assert story.symptom.suspect == "numerical stability"
+    assert [finding.rule for finding in story.findings] == ["loss_nonfinite"]
+    assert {check.layer: check.mark for check in story.checks}["numerics"] == "!"
+
+
+def test_a_window_of_steps_is_read_finely_in_every_attempt_that_holds_it(store: SqliteStore, sick: RunView) -> None:
+    query = CurveQuery(sample.RUN, ("loss",), by="step", start=1300, end=1400)
+    frame, _, _ = read_frame(store, sick, query, NOW)
+    assert sorted(set(frame["attempt"])) == ["1", "2"]
+    assert len(frame) == 202 and frame["n"].max() == 1
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        CurveQuery(sample.RUN, ("loss", "throughput"), by="time", last_s=1800.0, compact=True),
+        CurveQuery(sample.RUN, ("loss", "grad_norm", "throughput", "lr", "gpu_utilization")),
+        CurveQuery(sample.RUN, ("loss",), by="time", start=NOW - 3600 * 10**9, end=NOW),
+        CurveQuery(sample.RUN, ("loss",), start=10**9, end=10**9 + 5),
+        CurveQuery(sample.RUN, ("never_logged",)),
+    ],
+)
+def test_every_query_gives_a_figure_that_a_browser_can_parse(store: SqliteStore, sick: RunView, query: CurveQuery) -> None:
+    def refuse(name: str) -> float:
+        raise AssertionError(name)
+
+    figure = json.loads(draw(store, sick, query, NOW), parse_constant=refuse)
+    assert set(figure) == {"data", "layout"}
