@@ -165,6 +165,7 @@ def report(steps: int, written: dict[str, float], writer_rss_mb: float, results:
             f"| {name} | {result['frame_s']:.2f} | {result['total_s']:.2f} / {result['worst_s']:.2f} | {result['cpu_s']:.2f} | {result['rows']} "
             f"| {int(str(result['json_bytes'])) / 1e3:.0f} | {result['spikes_in_figure']} of {SPIKES} | {result['peak_rss_mb']:.0f} |"
         )
+    print(f"\nload average {os.getloadavg()[0]:.1f}: wall clock holds the wait for other programs too, CPU does not")
     print(
         json.dumps({"steps": steps, "rows_per_s": rate, "goals_s": GOALS_S, "met": bool(is_good), **written, "results": results})
     )
