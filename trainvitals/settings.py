@@ -66,6 +66,8 @@ class WatchSettings:
 
     poll_s: float = _setting(0.5, "seconds between two looks at the files of a run")
     checkpoint_scan_s: float = _setting(10.0, "seconds between two scans of the checkpoint directories")
+    checkpoint_settle_s: float = _setting(10.0, "seconds that a checkpoint must stand still before anything bad is said of it")
+    checkpoint_unfinished_s: float = _setting(30.0, "the same for the newest one, which a trainer may write with long pauses")
     heartbeat_s: float = _setting(2.0, "seconds between two heartbeats of the watchdog")
 
 

@@ -16,6 +16,7 @@ from types import FrameType
 
 from trainvitals import settings as settings_module
 from trainvitals.attempts import hold_watch_lock
+from trainvitals.checkpoints.life import Patience
 from trainvitals.checkpoints.watcher import CheckpointWatcher
 from trainvitals.clock import Clock, SystemClock
 from trainvitals.errors import SettingsError, StoreUnavailable
@@ -71,7 +72,8 @@ def run(options: argparse.Namespace) -> int:
 def build(settings: Settings, run_settings: RunSettings, store: Sink, clock: Clock, *, scan_in_thread: bool = True) -> Watchdog:
     """A watchdog with its real parts."""
     host = socket.gethostname()
-    watcher = CheckpointWatcher(run_settings.checkpoints, clock)
+    patience = Patience(settings.watch.checkpoint_settle_s, settings.watch.checkpoint_unfinished_s)
+    watcher = CheckpointWatcher(run_settings.checkpoints, clock, patience)
     return Watchdog(
         settings, run_settings, store, clock,
         sources=RunSources(run_settings, clock, LocalProcessTable(host, read_process)),

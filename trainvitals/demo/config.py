@@ -113,6 +113,8 @@ def settings_text(home: Home, port: int) -> str:
         "[watch]",
         "poll_s = 0.25",
         "checkpoint_scan_s = 2.0",
+        "checkpoint_settle_s = 3.0",
+        "checkpoint_unfinished_s = 4.0",
         "",
         "[dashboard]",
         f"port = {port}",

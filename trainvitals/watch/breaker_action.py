@@ -36,25 +36,25 @@ class BreakerAction:
         )  # fmt: skip
 
     def _decide(self, trip: Finding, attempt: int, now_ns: int) -> tuple[str, str]:
-        step = f"{trip.detected_step:,}"
+        step, why = f"{trip.detected_step:,}", str(trip.data.get("reason") or trip.message)
         if self._run.breaker == "off":
-            return "off", f"the breaker is off for this run; it would have paused at step {step}: {trip.message}"
+            return "off", f"the breaker is off for this run; it would have paused at step {step}: {why}"
         age_s = (now_ns - trip.time_ns) / 1e9 if trip.time_ns is not None else 0.0
         if attempt != trip.attempt or age_s > STALE_AFTER_S:
             return (
                 "stale",
-                f"would have paused at step {step}, but that was {age_s:.0f} s ago in attempt {trip.attempt}: {trip.message}",
+                f"would have paused at step {step}, but that was {age_s:.0f} s ago in attempt {trip.attempt}: {why}",
             )
         if self._run.breaker == "dry-run":
-            return "would_pause", f"dry run: would have paused at step {step}: {trip.message}"
+            return "would_pause", f"dry run: would have paused at step {step}: {why}"
         try:
             status = self._read(self._run.dir)
             if status is None:
                 return (
                     "not_wired",
-                    f"cannot pause at step {step}: the trainer reads no control file. Stop it by hand. {trip.message}",
+                    f"cannot pause at step {step}: the trainer reads no control file. Stop it by hand. {why}",
                 )
-            submit(self._run.dir, self._run.name, action="pause", by="breaker", source="breaker", reason=trip.message)
+            submit(self._run.dir, self._run.name, action="pause", by="breaker", source="breaker", reason=why)
         except (ControlError, OSError) as error:
             return "refused", f"could not pause at step {step}: {error}"
-        return "paused", f"asked the trainer to pause at step {step}: {trip.message}"
+        return "paused", f"asked the trainer to pause at step {step}: {why}"

@@ -83,7 +83,10 @@ def checkpoint_finding(run: str, report: CheckpointReport, attempt: int, now_ns:
         return None
     name = report.path.rstrip("/").rsplit("/", 1)[-1]
     step = report.step if report.step is not None else 0
-    message = f"checkpoint {name} is {report.state.value}" + (f": {report.reasons[0]}" if bad and report.reasons else "")
+    if bad:
+        message = f"checkpoint {name} is {report.state.value}" + (f": {report.reasons[0]}" if report.reasons else "")
+    else:
+        message = f"checkpoint {name} was damaged; now it is {report.state.value}"
     return Finding(
         id=previous.id if previous else f"{run}/checkpoint_corrupt/{report.path}",
         rule="checkpoint_corrupt", family="checkpoint", severity=Severity.WARNING, first_step=step, detected_step=step,

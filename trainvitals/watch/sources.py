@@ -111,6 +111,9 @@ class RunSources:
         number = self._numbers.get(f"{path}#{record.attempt}", self._current or 1)
         if isinstance(record, Step):
             return replace(record, attempt=number, time_ns=now_ns if record.time_ns is None else record.time_ns)
+        if record.attempt is None:
+            # Told before the first step of a new attempt (a resume line): it belongs to none of the known ones.
+            return self._stamped(record, path, now_ns)
         if record.kind == "attempt_end":
             self._process = None
         return self._stamped(replace(record, attempt=number), path, now_ns)
