@@ -135,7 +135,10 @@ def test_zoom_and_hover_outlive_refreshes_on_the_same_node(page: Any, address: s
     box = page.query_selector(".tv-chart .nsewdrag").bounding_box()
     page.mouse.move(box["x"] + 200, box["y"] + 60)
     page.wait_for_selector(".tv-chart .hoverlayer .legend, .tv-chart .hoverlayer .hovertext")
-    before, end_of_curve = ticks(page), "window.firstPlot.calcdata.map(c => c[c.length - 1].x).reduce((a, b) => Math.max(a, b))"
+    before, end_of_curve = (
+        ticks(page),
+        "window.firstPlot.calcdata.filter(c => c[0].trace.meta.kind === 'series').map(c => c[c.length - 1].x).reduce((a, b) => Math.max(a, b))",
+    )
     last = page.evaluate(end_of_curve)
     wait_text(page, "|".join(f"ticks={before + more} " for more in range(6, 60)))
     assert page.evaluate("window.firstPlot === document.querySelector('.tv-chart .tv-plot')")

@@ -90,10 +90,10 @@ def open_site(home: Path, *, sick: bool = True, hostile: str = "", name: str = s
         runs = runs.replace('dir = "run"', 'dir = "other"') + runs.replace(json.dumps(name), json.dumps(sample.RUN))
     settings.write_text(f'store = "sqlite://{home / "t.db"}"\n{runs}[dashboard]\nrefresh_s = 1.0\n', encoding="utf-8")
     port = free_port()
-    process = subprocess.Popen(
-        [sys.executable, "-m", "streamlit", "run", "app.py", "--server.port", str(port)], cwd=ROOT, stdout=subprocess.DEVNULL,
-        stderr=(home / "log").open("wb"), env={**os.environ, "TRAINVITALS_CONFIG": str(settings), "PYTHONPATH": str(ROOT)},
-    )  # fmt: skip
+    environment = {**os.environ, "TRAINVITALS_CONFIG": str(settings), "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-m", "streamlit", "run", "app.py", "--server.port", str(port)]
+    with (home / "log").open("wb") as log:
+        process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=log, env=environment)
     site = Site(home, port, process, store, "paused" if sick else "running", 1 if sick else 0)
     site.thread = threading.Thread(target=site.live, daemon=True)
     site.thread.start()
