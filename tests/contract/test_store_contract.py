@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from trainvitals.errors import StoreError
 from trainvitals.records import Event, NodeSample, Point, Severity, Step
-from trainvitals.store.encode import event_point, node_point, step_point
+from trainvitals.store.encode import event_point, node_from_row, node_point, step_point
 from trainvitals.store.protocol import Store
 
 SECOND = 1_000_000_000
@@ -355,8 +355,6 @@ def test_what_one_client_wrote_another_one_reads(store: Store, open_again: Calla
 
 
 def test_a_node_that_went_through_the_store_is_the_same_node(store: Store) -> None:
-    from trainvitals.store.encode import node_from_row
-
     sample = NodeSample("n1", T0, "warn", gpus=8, temperature_max_c=71.5, xid_last=79, run="r", is_simulated=True, text="XID 79")
     store.write([node_point(sample)])
     fields = ["state", "gpus", "utilization_mean_percent", "temperature_max_c", "xid_last", "run", "is_simulated", "text"]
@@ -383,9 +381,8 @@ def test_empty_results_have_their_columns_and_dtypes(store: Store) -> None:
     filled_and_empty(lambda a, b: store.buckets("train", ["loss", "extra"], {}, a, b, 10, "step"))
     filled_and_empty(lambda a, b: store.buckets("train", ["loss"], {}, a, b, 10))
     filled_and_empty(lambda a, b: store.buckets("node", ["gpus"], {}, a, b, 10))
-    columns = list(store.buckets("train", ["loss"], {}, 0, 1, 10, "step").columns)
-    assert columns == ["bucket", "run", "attempt", "time_ns", "step", "n", "nonfinite",
-                       "loss_min", "loss_max", "loss_mean", "loss_last"]  # fmt: skip
+    columns = "bucket run attempt time_ns step n nonfinite loss_min loss_max loss_mean loss_last".split()
+    assert list(store.buckets("train", ["loss"], {}, 0, 1, 10, "step").columns) == columns
     assert list(store.latest("node", node_fields, {}, 0, 2**62).dtypes.items()) == list(full.dtypes.items())
 
 
