@@ -127,6 +127,19 @@ def test_a_second_start_of_the_trainer_is_a_second_attempt(bench):
     assert len((bench.dir / "attempts.jsonl").read_text().splitlines()) == 2
 
 
+def test_an_attempt_knows_the_step_that_it_was_resumed_from(bench):
+    bench.header(pid=1)
+    bench.train(0, 30)
+    bench.header(pid=2)
+    bench.append({"type": "event", "kind": "resume", "time_ns": bench.clock.time_ns(), "step": 20, "text": "", "data": {}})
+    bench.watchdog.turn()
+    bench.start()
+    bench.train(21, 5)
+    bench.watchdog.turn()
+    start = bench.events("attempt_start")[-1]
+    assert start.attempt == 2 and start.data["resumed_from_step"] == 20
+
+
 def test_a_nan_is_stored_found_and_said_once(bench):
     bench.header()
     bench.train(0, 100)

@@ -56,6 +56,7 @@ class RunSources:
         self._hook = LogSource([glob.escape(str(self._hook_path))], "hook", "UTC", clock)
         self._log = LogSource(run.logs, run.log_format, run.log_timezone, clock)
         self._numbers: dict[str, int] = {}
+        self._resumed_from: dict[str, int] = {}
         self._current = 0
         self._process: TrainerProcess | None = None
         self._hook_seen = False
@@ -112,7 +113,9 @@ class RunSources:
         if isinstance(record, Step):
             return replace(record, attempt=number, time_ns=now_ns if record.time_ns is None else record.time_ns)
         if record.attempt is None:
-            # Told before the first step of a new attempt (a resume line): it belongs to none of the known ones.
+            # Told before the first step of a new attempt: it belongs to none of the known ones.
+            if record.kind == "resume" and record.step is not None:
+                self._resumed_from[path] = record.step
             return self._stamped(record, path, now_ns)
         if record.kind == "attempt_end":
             self._process = None
@@ -127,7 +130,10 @@ class RunSources:
         self._current = number
         pid = data.get("pid")
         self._process = TrainerProcess(number, pid, str(data.get("host", "")), started_ns) if isinstance(pid, int) else None
-        return self._stamped(replace(record, attempt=number, data={**data, "attempt": number}), path, now_ns)
+        told = {**data, "attempt": number}
+        if path in self._resumed_from:
+            told["resumed_from_step"] = self._resumed_from.pop(path)
+        return self._stamped(replace(record, attempt=number, data=told), path, now_ns)
 
     def _death(self, now_ns: int) -> list[Event]:
         """The end of a trainer that could not say so itself (kill -9, node gone)."""
@@ -161,6 +167,7 @@ class RunSources:
             "hook": self._hook.to_state(),
             "log": self._log.to_state(),
             "numbers": self._numbers,
+            "resumed_from": self._resumed_from,
             "current": self._current,
             "hook_seen": self._hook_seen,
             "process": None if process is None else [process.attempt, process.pid, process.host, process.started_ns],
@@ -171,6 +178,7 @@ class RunSources:
         self._hook.restore(state["hook"])
         self._log.restore(state["log"])
         self._numbers = dict(state["numbers"])
+        self._resumed_from = dict(state["resumed_from"])
         self._current = state["current"]
         self._hook_seen = state["hook_seen"]
         self._process = TrainerProcess(*state["process"]) if state["process"] else None
