@@ -381,7 +381,7 @@ def test_empty_results_have_their_columns_and_dtypes(store: Store) -> None:
     filled_and_empty(lambda a, b: store.buckets("train", ["loss", "extra"], {}, a, b, 10, "step"))
     filled_and_empty(lambda a, b: store.buckets("train", ["loss"], {}, a, b, 10))
     filled_and_empty(lambda a, b: store.buckets("node", ["gpus"], {}, a, b, 10))
-    columns = "bucket run attempt time_ns step n nonfinite loss_min loss_max loss_mean loss_last".split()
+    columns = ["bucket", "run", "attempt", "time_ns", "step", "n", "nonfinite", "loss_min", "loss_max", "loss_mean", "loss_last"]
     assert list(store.buckets("train", ["loss"], {}, 0, 1, 10, "step").columns) == columns
     assert list(store.latest("node", node_fields, {}, 0, 2**62).dtypes.items()) == list(full.dtypes.items())
 
