@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 
 RANGES: dict[str, float] = {"15m": 900.0, "30m": 1800.0, "6h": 6 * 3600.0, "24h": 86400.0, "run": 0.0}
 _STEP = re.compile(r"[0-9]{1,15}")
+_EPOCH = re.compile(r"[0-9]{1,19}")
 
 
 def read(by: str, first: str | None, last: str | None) -> tuple[int | None, int | None] | None:
@@ -24,7 +25,7 @@ def _one(by: str, text: str | None) -> int | None:
         return None
     if by == "step":
         return int(text) if _STEP.fullmatch(text) else None
-    if _STEP.fullmatch(text):  # seconds, milliseconds or nanoseconds since the epoch, by size
+    if _EPOCH.fullmatch(text):  # seconds, milliseconds or nanoseconds since the epoch, by size
         number = int(text)
         return number * (10**9 if number < 10**11 else 10**6 if number < 10**14 else 1)
     try:
