@@ -319,6 +319,12 @@ def test_the_baseline_goes_back_to_the_history_before_the_resumed_step():
     assert engine.metric_usual("loss") > 4.5
 
 
+def test_a_run_that_starts_from_nothing_again_warms_up_again():
+    engine = Engine("run")
+    feed(engine, curve(2000))
+    assert alarms(feed(engine, [event("attempt_start", 20_000, attempt=2), *curve(2000, attempt=2, seed=9)])) == []
+
+
 def test_a_rebound_on_the_same_steps_is_found_at_one_percent():
     first = curve(2000, noise=0.03)
     again = [Step(s.step, 2, s.time_ns, {**s.values, "loss": s.values["loss"] * 1.01}) for s in curve(2400, noise=0.03)[1800:]]

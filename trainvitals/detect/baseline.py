@@ -24,7 +24,7 @@ class Baseline(Stateful):
     def __init__(self, window: int, short_window: int, min_points: int, spread_floor: float) -> None:
         self._long = SortedWindow(window)
         self._short = SortedWindow(short_window)
-        self._min_points = min(min_points, window)
+        self._min_points = max(1, min(min_points, window))
         self._floor = spread_floor
         self.history: deque[list[float]] = deque(maxlen=HISTORY_POINTS)  # [step, value as logged, 1 if accepted]
 

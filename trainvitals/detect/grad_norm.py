@@ -37,13 +37,13 @@ class GradNormDetector(FamilyDetector):
         numbers = self.numbers["grad_norm_spike"]
         sensitivity = numbers["sensitivity"]
         self._loss = loss
-        self._min_points = int(numbers["min_points"])
+        self._min_points = max(1, int(min(numbers["min_points"], numbers["window"])))
         self._warmup_points = int(numbers["warmup_points"])
         self._log_ratio = math.log(max(1.05, numbers["ratio"])) / sensitivity
         self._log_single = math.log(max(1.05, numbers["single_ratio"])) / sensitivity
         self._log_clear = min(math.log(max(1.01, numbers["clear_ratio"])), 0.9 * self._log_ratio)
         self._spread = numbers["spread"] / sensitivity
-        self._needed = int(numbers["hot_points"])
+        self._needed = max(1, int(numbers["hot_points"]))
         self._rebase_after = int(numbers["rebase_after_points"])
         self._close_after = int(self.numbers["grad_norm_nonfinite"]["close_after_points"])
         self._window = SortedWindow(int(numbers["window"]))  # of logs
@@ -153,8 +153,9 @@ class GradNormDetector(FamilyDetector):
 
     def _open(self, step: Step, norm: float, level: float, first_step: int, severity: Severity) -> None:
         usual = math.exp(level)
+        ratio = math.exp(min(200.0, math.log(norm) - level))
         message = (
-            f"grad norm {format_change(usual, norm)} ({norm / usual:.0f} times the usual) since step {format_step(first_step)}"
+            f"grad norm {format_change(usual, norm)} ({format_value(ratio)} times the usual) since step {format_step(first_step)}"
         )
         opened = self.ledger.open_finding(
             "grad_norm_spike",
@@ -163,7 +164,7 @@ class GradNormDetector(FamilyDetector):
             first_step=first_step,
             value=norm,
             expected=usual,
-            data={"ratio": round(norm / usual, 2)},
+            data={"ratio": round(ratio, 2)},
         )
         if opened is not None:
             self._level, self._age = level, 0

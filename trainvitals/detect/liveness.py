@@ -41,7 +41,7 @@ class LivenessDetector(FamilyDetector):
     def on_event(self, event: Event) -> None:
         if event.kind == "attempt_end":
             self._on_end(event)
-        elif event.kind == "fault" and event.data.get("class") in DEADLY_CLASSES:
+        elif event.kind == "fault" and str(event.data.get("class")) in DEADLY_CLASSES:
             if self._suspected is None:
                 self._suspected = event.text[:200].strip() or str(event.data["class"]).replace("_", " ")
                 self._suspected_class = str(event.data["class"])

@@ -47,7 +47,7 @@ class LossDetector(FamilyDetector):
         self._warmup_steps = int(spike["warmup_steps"])
         self._hot_z = spike["z"] / spike["sensitivity"]
         self._min_excess = spike["min_excess"] / spike["sensitivity"]
-        self._hot_points = int(spike["hot_points"])
+        self._hot_points = max(1, int(spike["hot_points"]))
         self._clear_z = min(spike["clear_z"], 0.9 * self._hot_z)
         self._critical_lost = spike["critical_lost_progress"] / spike["sensitivity"]
         self._sparse_z = spike["sparse_z"] / spike["sensitivity"]
@@ -122,6 +122,19 @@ class LossDetector(FamilyDetector):
                 return  # resumed with the damaged weights: the incident goes on
             self._end_incident("; the run went back to step " + format_step(from_step))
         self.baseline.rewind(from_step)
+        self.level = self.sigma = self.z = None
+        if not self.baseline.is_ready:
+            self._start_anew()
+
+    def _start_anew(self) -> None:
+        """The run went back to where there is no usual level yet: it warms up again."""
+        kept = len(self.baseline.history)
+        self.points = kept
+        self.is_warm = False
+        self._outliers_at.clear()
+        if kept == 0:
+            self._first_step = self.initial = None
+            self._first_values = []
 
     def on_event(self, event: Event) -> None:
         if event.kind == "annotation" and self.incident is not None and self.context.is_silenced("loss_spike"):

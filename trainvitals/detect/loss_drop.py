@@ -25,7 +25,7 @@ class LossDropDetector(FamilyDetector):
         numbers = self.numbers["loss_implausible_drop"]
         self._loss = loss
         self._share = min(0.95, numbers["level_share"] * numbers["sensitivity"])
-        self._needed = int(numbers["hot_points"])
+        self._needed = max(1, int(numbers["hot_points"]))
         self._z = numbers["z"] / numbers["sensitivity"]
         self._min_level = numbers["min_level"]
         self._low: deque[int] = deque(maxlen=max(1, int(numbers["of_points"])))  # step of a low point, -1 for another

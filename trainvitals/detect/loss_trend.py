@@ -58,6 +58,9 @@ class LossTrendDetector(FamilyDetector):
     def on_resume(self, from_step: int) -> None:
         for blocks in self._scales:
             blocks.rewind(from_step)
+        if from_step < self._best_step:
+            self._best = None
+            self.ledger.close("loss_plateau", ending="; the run went back before it")
         drift = self.ledger.open.get("loss_drift")
         if drift is not None and from_step < drift.first_step:
             self.ledger.close("loss_drift", ending="; the run went back before it")

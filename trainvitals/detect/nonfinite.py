@@ -13,6 +13,7 @@ from trainvitals.records import Severity, Step
 
 MASK_FROM = 0.05  # a loss that was above this and is exactly 0.0 next did not get there by learning
 ALWAYS_LOGGED_POINTS = 64
+LARGEST = 1e100  # sums and ratios of such losses stay finite
 
 
 class NonFiniteDetector(FamilyDetector):
@@ -59,7 +60,8 @@ class NonFiniteDetector(FamilyDetector):
         if loss is not None and kind is None:
             self._logged += 1
             self._absent = 0
-        context.loss = loss if kind is None and not gave_up else None
+        believed = loss if kind is None and not gave_up else None
+        context.loss = None if believed is None else max(-LARGEST, min(LARGEST, believed))
         context.loss_is_bad = False
         if kind is not None and not is_skipped:
             self._bad(step, {"nan": "NaN", "inf": "infinite", "-inf": "minus infinite"}[kind], 1)

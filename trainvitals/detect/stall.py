@@ -47,7 +47,7 @@ class StallDetector(FamilyDetector):
         if self.context.is_paused or self.context.is_ended or self._last_ns is None:
             return None
         numbers = self._numbers
-        if self._is_first or len(self._gaps) < numbers["min_points"]:
+        if self._is_first or len(self._gaps) < max(1, min(numbers["min_points"], USUAL_GAPS)):
             usual = numbers["first_step_s"]
         else:
             longest = max(self._longest)

@@ -44,6 +44,7 @@ class ThroughputDetector(FamilyDetector):
         super().__init__(context, tuned)
         numbers = self._numbers = self.numbers["throughput_drop"]
         sensitivity = numbers["sensitivity"]
+        self._min_points = max(1, int(min(numbers["min_points"], numbers["window"])))
         self._drop = _log_of_drop(numbers["drop"] / sensitivity)
         self._slow_drop = _log_of_drop(numbers["slow_drop"] / sensitivity)
         self._critical_drop = _log_of_drop(numbers["critical_drop"] / sensitivity)
@@ -133,7 +134,7 @@ class ThroughputDetector(FamilyDetector):
         self._recent.append([step, log])
         if self._level is None:
             self._learn(log)
-            if len(self._usual) >= self._numbers["min_points"]:
+            if len(self._usual) >= self._min_points:
                 self._look(step)
             return
         self._age += 1

@@ -1,0 +1,83 @@
+"""One row per rule: family, severity, whether it ends by itself, what it means. A rule without a row fails the tests.
+
+``python -m trainvitals.detect.rules`` rewrites the two generated tables of docs/detection.md.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+
+from trainvitals.detect.tunables import TUNABLES
+
+
+@dataclass(frozen=True)
+class Rule:
+    """``severity``: in words, because some rules escalate. ``heals``: how a finding ends without anybody doing anything."""
+
+    family: str
+    severity: str
+    heals: str
+    meaning: str
+
+
+RULES: Mapping[str, Rule] = MappingProxyType(
+    {
+        "loss_nonfinite": Rule("loss", "warning; critical at 2 in a row or 10 in 1,000", "after 50 finite points", "loss is NaN or infinite, printed as 0.0, or left out"),
+        "loss_outlier": Rule("loss", "info", "at once", "a single high point; collapsed into one finding when frequent"),
+        "loss_spike": Rule("loss", "warning; critical when 15 % of all progress is given back", "when the median of five is back", "3 of 5 points far above the usual level"),
+        "loss_divergence": Rule("loss", "critical", "when the loss is back; the level is accepted after 2,000 points", "a spike of at least 3 % that neither came back nor falls"),
+        "loss_level_shift": Rule("loss", "info; warning from 2 %", "when the level is back or has been accepted", "a small lasting rise, as when the data mix changes"),
+        "loss_drift": Rule("loss", "warning; critical from 2 % at twice the certainty", "when block medians are back", "a slow rise that only block medians show"),
+        "loss_plateau": Rule("loss", "info; warning after 4,000 points and 45 % of the run", "when the loss improves", "no better smoothed loss for long"),
+        "loss_not_learning": Rule("loss", "warning", "told once", "still near the first loss after 3,000 steps"),
+        "loss_implausible_drop": Rule("loss", "warning", "when the loss is back or after 400 points", "a fall to a quarter within five points"),
+        "resume_rebound": Rule("loss", "warning; critical from 3 %", "after 200 points", "loss after a resume is higher than before it"),
+        "grad_norm_spike": Rule("grad_norm", "info for a lone point; warning; critical when the loss rises with it", "when the median of five is back", "gradient norm far above its median"),
+        "grad_norm_nonfinite": Rule("grad_norm", "warning", "after 50 finite points", "gradient norm is NaN or infinite beside a finite loss"),
+        "throughput_drop": Rule("throughput", "warning; critical at 30 % for 60 buckets", "when half of the drop is back", "median throughput below the usual"),
+        "stall": Rule("liveness", "warning at the deadline; critical at twice that", "with the next step", "no step for longer than the run has ever needed"),
+        "run_dead": Rule("liveness", "critical; warning for a time limit, a cancellation, or an end without a reason", "with the next start or step", "the trainer ended, vanished, or printed a deadly line"),
+        "breaker_trip": Rule("breaker", "critical", "at once", "here the circuit breaker, armed, would pause"),
+    }
+)  # fmt: skip
+
+
+def severity_table() -> str:
+    """Markdown."""
+    rows = [f"| `{name}` | {rule.severity} | {rule.heals} | {rule.family} | {rule.meaning} |" for name, rule in RULES.items()]
+    return "\n".join(["| rule | severity | ends by itself | family | meaning |", "|---|---|---|---|---|", *rows])
+
+
+def tunables_table() -> str:
+    """Markdown."""
+    lines = ["| `[detect.RULE]` | key | default | unit | meaning |", "|---|---|---|---|---|"]
+    for rule, numbers in TUNABLES.items():
+        lines += [f"| `{rule}` | `{name}` | {n.default:g} | {n.unit} | {n.help} |" for name, n in numbers.items()]
+    return "\n".join(lines)
+
+
+def with_tables(text: str) -> str:
+    """The document with what stands between its ``<!-- generated: NAME -->`` marks made anew."""
+    for name, table in (("severities", severity_table()), ("tunables", tunables_table())):
+        begin, end = f"<!-- generated: {name} -->\n", f"<!-- end: {name} -->"
+        head, found, rest = text.partition(begin)
+        _, found_end, tail = rest.partition(end)
+        if not (found and found_end):
+            raise ValueError(f"The document lacks the marks of the generated table {name!r}.")
+        text = head + begin + table + "\n" + end + tail
+    return text
+
+
+def main() -> int:
+    """Rewrite docs/detection.md of this checkout."""
+    path = Path(__file__).parents[2] / "docs" / "detection.md"
+    path.write_text(with_tables(path.read_text(encoding="utf-8")), encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
