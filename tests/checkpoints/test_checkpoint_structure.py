@@ -342,6 +342,22 @@ def test_sharded_safetensors_in_one_directory_are_one_checkpoint(tmp_path):
     assert state_of(directory) == "incomplete"
 
 
+def test_shards_are_counted_by_their_names_when_there_is_no_index(tmp_path):
+    shard = make.safetensors_bytes({"a": ("F32", (2,))})
+    names = ("model-00001-of-00003.safetensors", "model-00003-of-00003.safetensors")
+    report = inspect(str(make.write_parts(tmp_path / "weights", dict.fromkeys(names, shard))))
+    assert report.state == "incomplete"
+    assert report.reasons == ("1 of 3 shards are missing, the first is model-00002-of-00003.safetensors",)
+
+
+def test_a_shard_of_another_model_is_seen_through_the_index(tmp_path):
+    directory = make.huggingface(tmp_path, 500, shards=2)
+    (directory / "model-00002-of-00002.safetensors").write_bytes(make.safetensors_bytes({"other": ("F32", (4, 4))}))
+    report = inspect(str(directory))
+    assert report.state == "corrupt"
+    assert "1 tensors of the index are not in it, such as layer2.w" in report.reasons[0]
+
+
 @settings(max_examples=300, deadline=None)
 @given(data=st.data(), kind=st.sampled_from(["safetensors", "pt"]))
 def test_no_bytes_make_it_raise_and_no_cut_is_verified(tmp_path_factory, data, kind):

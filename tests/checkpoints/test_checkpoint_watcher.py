@@ -127,6 +127,28 @@ def test_a_deletion_first_seen_half_way_is_not_called_damage(tmp_path):
     assert watched.states()["checkpoint-500"] == "deleted"
 
 
+def test_a_deletion_stays_one_when_a_file_that_is_left_changes_on_the_way(tmp_path):
+    directory = make.huggingface(tmp_path, 500, modified_s=1_000)
+    make.huggingface(tmp_path, 1000, modified_s=2_000)
+    watched = Watched(tmp_path)
+    watched.scan(2)
+    (directory / "optimizer.pt").unlink()
+    watched.scan()
+    (directory / "model.safetensors").write_bytes(b"")
+    touch(directory / "model.safetensors", 1_500)
+    assert watched.scan(3)["checkpoint-500"] == "deleting"
+
+
+def test_a_save_that_renames_its_first_files_is_still_writing(tmp_path):
+    directory = make.write_parts(tmp_path / "checkpoint-500", {"config.json.new": b"{}", "state.new": b"1234"})
+    watched = Watched(tmp_path)
+    assert watched.scan()["checkpoint-500"] == "writing"
+    (directory / "config.json.new").rename(directory / "config.json")
+    assert watched.scan()["checkpoint-500"] == "writing"
+    (directory / "state.new").unlink()
+    assert watched.scan()["checkpoint-500"] == "writing"
+
+
 def test_an_old_half_checkpoint_that_nobody_deletes_is_incomplete_in_the_end(tmp_path):
     directory = make.huggingface(tmp_path, 500, modified_s=1_000)
     make.huggingface(tmp_path, 1000, modified_s=2_000)

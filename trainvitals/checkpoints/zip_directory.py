@@ -51,19 +51,22 @@ def members(reader: Reader) -> Mapping[str, Member]:
         )
     raw = reader.read(directory_offset, directory_bytes)
     found: dict[str, Member] = {}
+    spans: list[tuple[int, int, str]] = []
     position = 0
     for _ in range(count):
         position, name, member, header_offset = _central(raw, position)
         if name in found:
             raise BadZip(f"its zip directory names {printable(name)} twice")
-        found[name] = _with_data_offset(reader, member, header_offset, directory_offset)
+        checked = _with_data_offset(reader, member, header_offset, directory_offset)
+        found[name] = checked
+        spans.append((header_offset, checked.offset + checked.compressed_bytes, name))
     if position != len(raw):
         raise BadZip(f"its zip directory holds {len(raw) - position} bytes too many")
     end = 0
-    for member in sorted(found.values(), key=lambda member: member.offset):
-        if member.offset < end:
-            raise BadZip(f"zip member {printable(member.name)} lies on top of another")
-        end = member.offset + member.compressed_bytes
+    for header_offset, member_end, name in sorted(spans):
+        if header_offset < end:
+            raise BadZip(f"zip member {printable(name)} lies on top of another")
+        end = member_end
     return found
 
 
