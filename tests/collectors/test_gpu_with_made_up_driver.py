@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -205,3 +206,15 @@ def test_once_with_settings_writes_to_the_store(driver_environment, tmp_path):
         assert set(frame["state"]) == {"ok"}
     finally:
         store.close()
+
+
+def test_sigterm_ends_the_collector_and_its_child(driver_environment, tmp_path):
+    command = [sys.executable, "-m", "collectors", "gpu", "--stdout"]
+    with subprocess.Popen(command, env=driver_environment("ok"), cwd=tmp_path, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert json.loads(process.stdout.readline())["measurement"] == "gpu"
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(timeout=60) == 0
+    assert len(children) == 1
+    assert not Path(f"/proc/{children[0]}").exists()
