@@ -196,6 +196,16 @@ def test_leaving_a_pause_disarms_it():
     assert not of_rule(feed(engine, steps[300:]), "breaker_trip")
 
 
+def test_a_learning_rate_that_grows_after_the_warm_up_does_not_hold_the_breaker():
+    def change(k, values):
+        values["lr"] = 1e-6 * min(k + 1, 100) if k < 600 else 1e-4 * 1.05 ** min(k - 600, 150)
+        if k >= 600:
+            values["loss"] += 1.5
+
+    (trip,) = of_rule(find(curve(900, first=20_001, change=change)), "breaker_trip")
+    assert trip.detected_step <= 20_710
+
+
 def test_other_limits_are_taken_from_the_settings():
     def change(k, values):
         if k >= 600:

@@ -30,13 +30,14 @@ class BreakerDetector(FamilyDetector):
 
     family = "breaker"
     rules = ("breaker_trip",)
-    STATE: ClassVar[tuple[str, ...]] = ("ledger", "_lr", "_stored", "_stored_decision")
+    STATE: ClassVar[tuple[str, ...]] = ("ledger", "_lr", "_is_warmed_up", "_stored", "_stored_decision")
 
     def __init__(self, context: Context, tuned: Tuned, loss: LossDetector, limits: BreakerLimits) -> None:
         super().__init__(context, tuned)
         self._loss = loss
         self._limits = limits
         self._lr: deque[float] = deque(maxlen=LR_POINTS)
+        self._is_warmed_up = False
         self._state = BreakerState()
         self.decision = Decision("none")
 
@@ -61,7 +62,7 @@ class BreakerDetector(FamilyDetector):
         if lr is not None:
             self._lr.append(lr)
         context, loss = self.context, self._loss
-        is_lr_rising = len(self._lr) == LR_POINTS and self._lr[-1] > self._lr[0] * LR_RISE
+        is_lr_rising = self._is_warming_up()
         kind: Literal["finite", "nonfinite", "missing"] = "finite" if context.loss is not None else "missing"
         seen = Seen("nonfinite" if context.loss_is_bad else kind, step.time_ns, self._incident(), is_lr_rising)
         self._state, self.decision = decide(self._state, seen, self._limits)
@@ -80,6 +81,7 @@ class BreakerDetector(FamilyDetector):
     def on_resume(self, from_step: int) -> None:
         self._state = started(self._state)
         self._lr.clear()
+        self._is_warmed_up = False
 
     def on_event(self, event: Event) -> None:
         data = event.data
@@ -93,6 +95,13 @@ class BreakerDetector(FamilyDetector):
             self._state = handled_by_person(self._state, self._limits)
         elif event.kind == "attempt_start":
             self._state = started(self._state)
+
+    def _is_warming_up(self) -> bool:
+        """Rising ever since the start; a learning rate that grows later on is a cause, not a warm-up."""
+        if self._is_warmed_up or len(self._lr) < LR_POINTS:
+            return False
+        self._is_warmed_up = self._lr[-1] <= self._lr[0] * LR_RISE
+        return not self._is_warmed_up
 
     def _incident(self) -> IncidentSeen | None:
         incident, loss = self._loss.incident, self._loss

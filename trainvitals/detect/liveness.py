@@ -84,7 +84,7 @@ class LivenessDetector(FamilyDetector):
         if exit_code == 0 and reason in SOFT_REASONS - {"time_limit", "preempted", "cancelled", "canceled"}:
             return
         is_soft = reason in SOFT_REASONS and exit_code in (None, 0)
-        told = reason.replace("_", " ") or "no reason was given"
+        told = str(event.data.get("reason") or "")[:200].strip() or "no reason was given"
         code = "" if exit_code is None else f" (exit code {exit_code})"
         message = f"the trainer ended after step {format_step(self.context.step)}: {told}{code}"
         self.ledger.open_finding(
