@@ -84,6 +84,13 @@ def test_a_file_without_steps_is_exit_code_2_with_a_sentence(tmp_path: Path, cap
     assert "trainvitals detect:" in capsys.readouterr().err
 
 
+def test_a_log_that_holds_only_a_death_is_a_dead_run(tmp_path: Path, capsys):
+    file = tmp_path / "err.log"
+    file.write_text("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB\n")
+    assert main(["detect", str(file)]) == 1
+    assert [row["rule"] for row in rows(capsys.readouterr().out)] == ["run_dead"]
+
+
 def test_a_missing_file_is_exit_code_2(tmp_path: Path, capsys):
     assert main(["detect", str(tmp_path / "none.csv")]) == 2
     assert "none.csv" in capsys.readouterr().err

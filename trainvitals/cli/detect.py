@@ -22,10 +22,14 @@ FOUND_A_FAULT = 1
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of the command."""
-    parser.add_argument("file", metavar="FILE", help="a trainer's log or a CSV (step,loss,grad_norm,lr,throughput); - = stdin, .gz is fine")
+    parser.add_argument(
+        "file", metavar="FILE", help="a trainer's log or a CSV (step,loss,grad_norm,lr,throughput); - = stdin, .gz is fine"
+    )
     parser.add_argument("--format", default="auto", choices=FORMATS, help="grammar of the file (default: found by itself)")
     parser.add_argument("--timezone", default="UTC", help="time zone of times that name none")
-    parser.add_argument("--config", metavar="FILE", help="settings whose [detect.RULE] and [breaker] tables are used; else defaults")
+    parser.add_argument(
+        "--config", metavar="FILE", help="settings whose [detect.RULE] and [breaker] tables are used; else defaults"
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -80,15 +84,15 @@ def _parse(opened: BinaryIO, parser: Parser, name: str) -> Iterator[Step | Event
     head = opened.peek(2)[:2] if hasattr(opened, "peek") else b""
     if head == GZIP_MAGIC:
         stream = gzip.GzipFile(fileobj=opened)
-    steps = 0
+    records = 0
     while chunk := stream.read(CHUNK_BYTES):
         for record in parser.feed(chunk):
-            steps += isinstance(record, Step)
+            records += 1
             yield record
     for record in parser.finish():
-        steps += isinstance(record, Step)
+        records += 1
         yield record
-    if steps == 0:
+    if records == 0:
         raise InputError(f"{name} holds no training step in a format that is known. Check the file, or name its --format.")
 
 
