@@ -7,7 +7,6 @@ from pages._shared.frame import head_fragment
 from pages._shared.state import Look, look, refresh_s, the_poller, theme
 from pages._shared.story import tell_finding
 from trainvitals.charts.checkpoints import describe
-from trainvitals.schema import TRAIN_METRICS
 from trainvitals.web import format as fmt
 from trainvitals.web import window
 from trainvitals.web.view import CurveQuery
@@ -52,7 +51,7 @@ def controls() -> tuple[str, str, tuple[str, ...]]:
         )
         more = st.pills(
             "More rows",
-            [m for m in SHOWN_BY_CHOICE if m in TRAIN_METRICS],
+            SHOWN_BY_CHOICE,
             selection_mode="multi",
             key="tv_more",
             label_visibility="collapsed",

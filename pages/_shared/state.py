@@ -4,9 +4,8 @@ from dataclasses import dataclass
 
 import streamlit as st
 
-from trainvitals.errors import TrainvitalsError
 from trainvitals.web.poller import Poller
-from trainvitals.web.process import poller
+from trainvitals.web.process import StartError, poller
 from trainvitals.web.view import RunView, Snapshot
 
 RUN_KEY = "tv_run"
@@ -29,7 +28,7 @@ def the_poller() -> Poller:
     """The poller of this process; wrong settings end the page with the sentence that says what is wrong."""
     try:
         return poller()
-    except TrainvitalsError as error:
+    except StartError as error:
         st.text(f"Trainvitals cannot start: {error}")
         st.stop()
 

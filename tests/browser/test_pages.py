@@ -60,11 +60,20 @@ class Site:
 
     def live(self) -> None:
         """What the watchdog and the trainer do every second."""
+        step = 2390
         while not self.stopping.wait(1.0):
             now_ns = time.time_ns()
+            moving = self.state == "running"
+            step += moving
             sample.write_status(self.run_dir, sample.RUN, self.state, self.seq, now_ns - 120 * 10**9, now_ns, sample.PAUSED_AT)
             if (self.home / "t.db").exists():
-                self.store.write([sample.beat(sample.RUN, now_ns), *sample.node_points(sample.RUN, now_ns)])
+                self.store.write(
+                    [
+                        sample.beat(sample.RUN, now_ns),
+                        *sample.node_points(sample.RUN, now_ns),
+                        *([sample.step_now(sample.RUN, step, now_ns)] if moving else []),
+                    ]
+                )
 
     def close(self) -> None:
         self.stopping.set()

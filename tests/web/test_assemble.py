@@ -197,3 +197,13 @@ def test_every_query_gives_a_figure_that_a_browser_can_parse(store: SqliteStore,
 
     figure = json.loads(draw(store, sick, query, NOW), parse_constant=refuse)
     assert set(figure) == {"data", "layout"}
+
+
+def test_a_hang_that_no_rule_has_named_yet_has_checks_and_no_time_left(store: SqliteStore, tmp_path: Path) -> None:
+    sample.write_run(store, tmp_path / "run", NOW, sick=False)
+    later = NOW + 120 * 10**9
+    store.write([sample.beat(sample.RUN, later)])
+    found = view(store, tmp_path, later)
+    assert found.verdict.word is VerdictWord.HUNG and found.eta_s is None
+    assert [check.layer for check in found.checks] == ["data", "code", "numerics", "cluster"]
+    assert found.checks[3].mark == "!" and "silent" in found.checks[3].evidence

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import pandas as pd
 
 from trainvitals.incidents.triage import Evidence, triage
-from trainvitals.incidents.verdict import ControlFacts, VerdictInputs, main_incident, verdict
+from trainvitals.incidents.verdict import ControlFacts, Verdict, VerdictInputs, VerdictWord, main_incident, verdict
 from trainvitals.records import (
     CheckpointReport,
     CheckpointState,
@@ -19,6 +19,7 @@ from trainvitals.records import (
     Incident,
     NodeSample,
     NonFinite,
+    Severity,
     VerificationLevel,
 )
 from trainvitals.settings import RunSettings, Settings
@@ -96,26 +97,23 @@ def run_view(
     )
     steps_per_s = 1 / speed.step_s if speed.step_s else None
     remaining = run.total_steps - last.step if run.total_steps and last else 0
-    is_moving = (
-        steps_per_s is not None and control.state not in ("paused", "stopped") and (attempt is None or attempt.ended_ns is None)
+    found = verdict(inputs)
+    is_moving = control.state not in ("paused", "stopped") and found.word not in (
+        VerdictWord.HUNG,
+        VerdictWord.STOPPED,
+        VerdictWord.FINISHED,
     )
+    nonfinite = [(m.name, m.nonfinite) for m in metrics.values() if m.nonfinite is not None]
+    about = incident or _incident_of(found, inputs, run.name)
     return RunView(
         settings=run,
         taken_at_ns=now_ns,
-        verdict=verdict(inputs),
+        verdict=found,
         control=control,
         checks=()
-        if incident is None
+        if about is None
         else checks_of(
-            facts.findings,
-            facts.events,
-            facts.checkpoints,
-            incident,
-            onset_ns,
-            attempt,
-            nodes,
-            [(m.name, m.nonfinite) for m in metrics.values() if m.nonfinite is not None],
-            "grad_norm" in metrics,
+            facts.findings, facts.events, facts.checkpoints, about, onset_ns, attempt, nodes, nonfinite, "grad_norm" in metrics
         ),
         attempts=attempts,
         last_step=inputs.last_step,
@@ -134,6 +132,18 @@ def run_view(
         not_watched=not_watched(run, control, facts, nodes, seen_ns, now_ns, settings, lost),
         lost_records=lost,
     )
+
+
+def _incident_of(found: Verdict, inputs: VerdictInputs, run: str) -> Incident | None:
+    """A hang or an end that no rule has made an incident of yet has checks all the same."""
+    rule = {VerdictWord.HUNG: "stall", VerdictWord.STOPPED: "run_dead"}.get(found.word)
+    if rule is None or found.tone != "critical":
+        return None
+    since_ns = found.since_ns or inputs.now_ns
+    return Incident(
+        f"{run}/{rule}/now", run, "time", Severity.CRITICAL, (rule,), (), inputs.last_step, None, since_ns, inputs.now_ns, None,
+        found.headline, found.headline,
+    )  # fmt: skip
 
 
 def read_facts(store: Store, run: str, now_ns: int) -> Facts:

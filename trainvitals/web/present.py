@@ -56,7 +56,7 @@ def band_actions(verdict: Verdict, run: RunView) -> list[dict[str, Any]]:
         )
     if verdict.word is not VerdictWord.FINISHED:
         actions.extend(
-            {"id": action, "label": ACTION_LABELS[action], "is_primary": action == "pause" and verdict.tone == "critical"}
+            {"id": action, "label": ACTION_LABELS[action], "is_primary": action == "pause" and verdict.word is VerdictWord.SICK}
             for action in possible_actions(run.control)
             if action != "checkpoint"
         )
@@ -123,6 +123,13 @@ def _throughput_tile(run: RunView) -> dict[str, Any]:
         )
     if run.control.state in ("paused", "stopped"):
         return {"label": METRIC_LABELS[name], "value": "0", "context": f"{run.control.state}, was {value}", "tone": "paused"}
+    if run.verdict.word in (VerdictWord.HUNG, VerdictWord.STOPPED):
+        return {
+            "label": METRIC_LABELS[name],
+            "value": "0",
+            "context": f"{run.verdict.word.value.lower()}, was {value}",
+            "tone": "critical",
+        }
     tone = "critical" if metric is not None and metric.is_abnormal else ""
     return {"label": METRIC_LABELS[name], "value": value, "context": context, "tone": tone}
 

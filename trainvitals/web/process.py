@@ -12,6 +12,7 @@ from typing import Any
 from trainvitals import settings as settings_module
 from trainvitals.control.request import history, look
 from trainvitals.errors import TrainvitalsError
+from trainvitals.errors import TrainvitalsError as StartError
 from trainvitals.records import Event
 from trainvitals.settings import RunSettings, Settings
 from trainvitals.store.open import open_store
@@ -19,6 +20,8 @@ from trainvitals.web.draw import draw
 from trainvitals.web.poller import Poller
 from trainvitals.web.view import ControlView
 
+#: What ``poller`` raises when this dashboard cannot start; pages show its sentence.
+__all__ = ["StartError", "lifespan", "make_poller", "poller", "read_control", "read_requests", "stop"]
 log = logging.getLogger(__name__)
 _lock = threading.Lock()
 _poller: Poller | None = None
