@@ -34,10 +34,10 @@ def frame(seen: Look) -> pd.DataFrame:
 
 
 def chosen(seen: Look) -> Incident | None:
-    """The incident of the address, else the one picked in the table, else the first open one."""
+    """The incident of the address, else the one picked in the table, else the most urgent one."""
     asked = st.query_params.get("incident") or st.session_state.get(PICKED)
     found = next((incident for incident in seen.run.incidents if incident.id == asked), None)
-    return found or next((incident for incident in seen.run.incidents if incident.is_open), None)
+    return found or next(iter(seen.run.incidents), None)
 
 
 def table(seen: Look) -> None:
@@ -100,8 +100,6 @@ def body() -> None:
     if incident is not None:
         with st.container(key="tv-card-incident"):
             detail(incident, seen)
-    else:
-        st.text("Nothing is open. Pick a row to read an older incident.")
 
 
 head_fragment()

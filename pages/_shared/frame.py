@@ -51,7 +51,7 @@ def bar(seen: Look) -> None:
         if seen.run.attempts:
             parts.append(f"attempt {seen.run.attempts[-1].number}")
         if seen.run.settings.gpus:
-            parts.append(f"{seen.run.settings.gpus:,} GPUs")
+            parts.append(f"{seen.run.settings.gpus:,} GPU{'s' if seen.run.settings.gpus > 1 else ''}")
         age_s = data_age_s(seen.run, seen.now_ns)
         is_live = age_s is not None and age_s <= 30 and not seen.snapshot.error
         parts.append("● live" if is_live else "○ not live")

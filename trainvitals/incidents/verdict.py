@@ -255,9 +255,11 @@ def _well(inputs: VerdictInputs) -> Verdict:
     ]
     if closed:
         last = max(closed, key=lambda incident: incident.closed_at_ns or 0)
+        told = [e for e in inputs.breaker_events if (e.time_ns or 0) >= last.opened_at_ns]
         return Verdict(
-            VerdictWord.RECOVERED, "info", f"{last.title or ', '.join(last.rules)}; over since {_ago(inputs, last.closed_at_ns)}",
-            last.closed_at_ns, _automatic(inputs, last), "Nothing to do now. Read the incident when you are awake.", last.id,
+            VerdictWord.RECOVERED, "info", last.title or ", ".join(last.rules), last.closed_at_ns,
+            _automatic(inputs, last) if told or inputs.control.state in ("paused", "pausing") else "Over without anybody's help.",
+            "Nothing to do now. Read the incident when you are awake.", last.id,
         )  # fmt: skip
     since = [i.closed_at_ns for i in inputs.incidents if i.closed_at_ns is not None and i.severity.rank >= Severity.WARNING.rank]
     since_ns = max([*since, *([inputs.attempt_started_ns] if inputs.attempt_started_ns is not None else [])], default=None)

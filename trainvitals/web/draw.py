@@ -100,6 +100,8 @@ def _frame_of_steps(
 def _x_range(query: CurveQuery, frame: pd.DataFrame, start_ns: int, end_ns: int, now_ns: int) -> tuple[float, float] | None:
     if query.by == "time":
         first_ns, last_ns = (query.start, query.end) if query.last_s <= 0 else (start_ns, end_ns)
+        if query.last_s > 0 and len(frame):
+            first_ns = max(start_ns, int(frame["time_ns"].min()))  # a run younger than the window fills the chart all the same
         if first_ns is None:
             first_ns = int(frame["time_ns"].min()) if len(frame) else None
         if first_ns is None:

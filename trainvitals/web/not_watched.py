@@ -52,7 +52,7 @@ def not_watched(
             and report.level in (None, VerificationLevel.PRESENCE, VerificationLevel.STRUCTURE)
         ]
         if shallow:
-            lines.append(f"content of {len(shallow):,} checkpoints (structure checked only)")
+            lines.append(f"content of {len(shallow):,} checkpoint{'s' if len(shallow) > 1 else ''} (structure checked only)")
     if not settings.gpu.enabled:
         lines.append("GPU health (switched off)")
     elif not nodes:

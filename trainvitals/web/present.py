@@ -190,7 +190,7 @@ def _age_tile(snapshot: Snapshot, run: RunView, now_ns: int) -> dict[str, Any]:
     age_s = data_age_s(run, now_ns)
     step_age_s = None if run.last_step_time_ns is None else max(0.0, (now_ns - run.last_step_time_ns) / 1e9)
     is_late = age_s is None or age_s > 30 or bool(snapshot.error)
-    context = f"last step {fmt.coarse(step_age_s)} ago" if step_age_s is not None else "no step yet"
+    context = f"last step {fmt.coarse(max(1.0, step_age_s))} ago" if step_age_s is not None else "no step yet"
     return {
         "label": "Data age", "value": "never" if age_s is None else fmt.coarse(max(1.0, age_s)), "context": context,
         "tone": "warning" if is_late else "",
