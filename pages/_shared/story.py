@@ -57,6 +57,6 @@ def events_frame(events: list[Event], seen: Look) -> pd.DataFrame:
             "time": [fmt.moment(event.time_ns, seen.zone, now_ns=seen.now_ns) for event in newest],
             "what": [event.kind.replace("_", " ") for event in newest],
             "step": [fmt.step(event.step) for event in newest],
-            "text": [event.text for event in newest],
+            "text": [event.text or str(event.data.get("source") or event.data.get("state") or "") for event in newest],
         }
     )

@@ -136,6 +136,7 @@ def _events(run: str, time_of, sick: bool, hostile: str) -> list[Event]:
               text=hostile or "attempt 2 started", data={"attempt": 2, "first_step": RESTART_AT, "config_sha256": "ab" * 32}),
         Event("resume", time_of(RESTART_AT, 2) - 20 * SECOND_NS, step=1200, attempt=2, id=f"{run}/2/resume", source="hook",
               text=hostile or "resumed from step 1200", data={}),
+        Event("data", time_of(1300, 2), step=1300, attempt=2, id=f"{run}/2/data/1300", source="hook", data={"source": "books"}),
         Event("data", time_of(2380, 2), step=2380, attempt=2, id=f"{run}/2/data/2380", source="hook", text=hostile or "new shard mix",
               data={"source": hostile or "web-2024", "shards": [hostile or "part-0412", "part-0413"], "sample_first": 9_748_480}),
     ]  # fmt: skip

@@ -47,16 +47,28 @@ def test_what_is_not_known_here_is_marked_so_and_never_called_fine() -> None:
     assert marks == {"data": "?", "code": "?", "numerics": "?", "cluster": "?"}
 
 
-def test_new_data_just_before_the_onset_is_evidence_with_its_shards() -> None:
-    event = Event("data", NOW, step=2380, data={"source": "web", "shards": ["a", "b", "c", "d"], "sample_first": 7})
-    mark, title, evidence = by_layer("loss_spike", replace(KNOWN, events=[event]))["data"]
+BOOKS = Event("data", NOW, step=1300, attempt=2, data={"source": "books"})
+
+
+def test_a_new_source_just_before_the_onset_is_evidence_with_its_shards() -> None:
+    event = Event("data", NOW, step=2380, attempt=2, data={"source": "web", "shards": ["a", "b", "c", "d"], "sample_first": 7})
+    mark, title, evidence = by_layer("loss_spike", replace(KNOWN, events=[BOOKS, event]))["data"]
     assert mark == "!" and "2,380" in title
     assert evidence.startswith("20 steps before the onset. Source web. Shards a, b, c and 1 more. From sample 7.")
 
 
-def test_data_that_changed_long_before_is_no_evidence() -> None:
-    event = Event("data", NOW, step=100, data={"source": "web"})
-    assert by_layer("loss_spike", replace(KNOWN, events=[event]))["data"][0] == "–"
+def test_a_source_that_changed_long_before_is_no_evidence() -> None:
+    assert (
+        by_layer("loss_spike", replace(KNOWN, events=[BOOKS, replace(BOOKS, step=1400, data={"source": "web"})]))["data"][0]
+        == "–"
+    )
+
+
+def test_positions_that_are_told_all_the_time_are_no_evidence() -> None:
+    same = [replace(BOOKS, step=step) for step in range(2000, 2400, 50)]
+    shards = [replace(BOOKS, step=step, data={"shards": [str(step)]}) for step in range(2000, 2400, 50)]
+    assert by_layer("loss_spike", replace(KNOWN, events=same))["data"][0] == "–"
+    assert by_layer("loss_spike", replace(KNOWN, events=shards))["data"][0] == "–"
 
 
 def test_a_restart_just_before_the_onset_is_evidence() -> None:

@@ -149,7 +149,7 @@ def _data(rule: str, evidence: Evidence) -> Check:
         return Check(
             "data", "?", "Data position not reported by this trainer", f"{action} The hook's data() call would name the shards."
         )
-    near = [event for event in positions if _near_before(evidence, event)]
+    near = [event for event in data_changes(positions) if _near_before(evidence, event)]
     if near and evidence.onset_step is not None:
         event = max(near, key=lambda e: e.step or 0)
         before = evidence.onset_step - (event.step or 0)
@@ -161,7 +161,18 @@ def _data(rule: str, evidence: Evidence) -> Check:
         )
     known = [event for event in positions if evidence.onset_step is None or (event.step or 0) <= evidence.onset_step]
     last = max(known or positions, key=lambda e: e.step or 0)
-    return Check("data", "–", f"No new data in the {DATA_WINDOW_STEPS} steps before", f"{_position(last)} {action}".strip())
+    return Check("data", "–", f"No new source in the {DATA_WINDOW_STEPS} steps before", f"{_position(last)} {action}".strip())
+
+
+def data_changes(positions: Sequence[Event]) -> list[Event]:
+    """Data events that begin something new: another source than the event before it, or, where no source is named, other
+    shards than most events go on with. Routine positions are none, and neither is the first one known."""
+    ordered = sorted(positions, key=lambda event: (event.attempt or 0, event.step or 0))
+    by_source = any(event.data.get("source") for event in ordered)
+    keys = [str(event.data.get("source" if by_source else "shards", "")) for event in ordered]
+    changes = [event for event, before, key in zip(ordered[1:], keys, keys[1:], strict=False) if key != before]
+    is_routine = not by_source and len(changes) * 3 > len(ordered)
+    return [] if is_routine else changes
 
 
 def _position(event: Event) -> str:

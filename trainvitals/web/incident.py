@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from trainvitals.incidents.triage import Check, Symptom, symptom
+from trainvitals.incidents.triage import Check, Symptom, data_changes, symptom
 from trainvitals.records import Event, Finding, Incident, NodeSample
 from trainvitals.web.assemble import checks_of, leading_rule
 from trainvitals.web.view import RunView
 
 NEAR_NS = 30 * 60 * 10**9
-NEAR_KINDS = frozenset({"attempt_start", "attempt_end", "resume", "data", "fault", "breaker", "annotation", "message"})
+NEAR_KINDS = frozenset({"attempt_start", "attempt_end", "resume", "fault", "breaker", "annotation", "message", "control"})
 
 
 @dataclass(frozen=True)
@@ -35,11 +35,9 @@ def incident_story(run: RunView, nodes: Sequence[NodeSample], incident: Incident
         run.findings, run.events, run.checkpoints, incident, onset_ns, attempt, nodes if incident.is_open else (), nonfinite,
         "grad_norm" in run.metrics,
     )  # fmt: skip
-    near = [
-        event
-        for event in [*run.events, *run.control_history]
-        if event.kind in NEAR_KINDS | {"control"} and _is_near(event, onset_ns)
-    ]
+    known = [event for event in [*run.events, *run.control_history] if event.kind in NEAR_KINDS]
+    known += data_changes([event for event in run.events if event.kind == "data"])
+    near = [event for event in known if _is_near(event, onset_ns)]
     return IncidentStory(
         symptom(leading_rule(incident, findings)),
         checks,
