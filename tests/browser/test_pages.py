@@ -306,7 +306,8 @@ def test_hostile_text_is_shown_as_it_is_and_nothing_leaves_the_machine(tmp_path:
             assert watched.page.locator("[data-testid=stMain] img").count() == 0
             assert watched.page.evaluate("window.hacked") is None
         watched.page.goto(f"{site.url}/?run={sample.RUN}")
-        assert "![x](http://evil.invalid/p.png) <img src=" in watched.page.locator(".tv-band").inner_text()
+        band = watched.page.locator(".tv-band").first
+        playwright_api.expect(band).to_contain_text("![x](http://evil.invalid/p.png) <img src=", timeout=WAIT_MS)
         watched.page.goto(f"{site.url}/?run=![q](http://evil.invalid/q.png)")
         shows(watched.page, "knows no run")
         watched.page.wait_for_timeout(1500)
