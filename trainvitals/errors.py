@@ -4,7 +4,8 @@
     ├── SettingsError           a setting is unknown, has the wrong type or an impossible value
     ├── InputError              a file cannot be read as what it claims to be
     ├── StoreError              the store refused or could not be reached
-    │   └── StoreUnavailable    it may work later: keep the data and try again
+    │   ├── StoreUnavailable    it may work later: keep the data and try again
+    │   └── StoreRejected       it will never take (some of) these points: halve the batch to find which
     └── ControlError            a control request was refused
         └── ControlConflict     somebody else wrote the same sequence number first: reload and look
 
@@ -32,6 +33,10 @@ class StoreError(TrainvitalsError):
 
 class StoreUnavailable(StoreError):
     """The store could not be reached or was busy: keep the data and try again."""
+
+
+class StoreRejected(StoreError):
+    """The store will never take at least one of these points (HTTP 400, 413 or 422); others of them may be stored."""
 
 
 class ControlError(TrainvitalsError):

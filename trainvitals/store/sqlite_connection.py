@@ -95,9 +95,16 @@ class Connections:
     """A pool on one file. ``prepare`` is called once on each new connection (pragmas are set already)."""
 
     def __init__(
-        self, path: Path, *, read_only: bool, busy_timeout_s: float, prepare: Callable[[sqlite3.Connection], None]
+        self,
+        path: Path,
+        *,
+        read_only: bool,
+        busy_timeout_s: float,
+        prepare: Callable[[sqlite3.Connection], None],
+        what: str = "store",
     ) -> None:
         self.path = path
+        self._what = what  # how sentences call the file
         self.read_only = read_only
         self._busy_timeout_s = busy_timeout_s
         self._prepare = prepare
@@ -144,7 +151,7 @@ class Connections:
         with self._lock:
             self._after_fork()
             if self._is_closed:
-                raise StoreError(f"The store {self.path} was closed and cannot be used any more.")
+                raise StoreError(f"The {self._what} {self.path} was closed and cannot be used any more.")
             identity = self._file_identity()
             if identity != self._identity or identity is None:
                 stale, self._idle = self._idle, []
@@ -231,5 +238,5 @@ class Connections:
         code = getattr(error, "sqlite_errorcode", None)
         why = _MAY_WORK_LATER.get(code & 0xFF) if code is not None else None
         if why is not None:
-            return StoreUnavailable(f"The store {self.path} {why}.")
-        return StoreError(f"The store {self.path} refused: {error}.")
+            return StoreUnavailable(f"The {self._what} {self.path} {why}.")
+        return StoreError(f"The {self._what} {self.path} refused: {error}.")
