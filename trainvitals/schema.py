@@ -30,7 +30,8 @@ class Measurement:
     """tags: in key order. fields: name -> type. is_open: further float fields (and their ``_nf``) are allowed.
 
     series_first: the key order of the embedded store; (series, ts) for few series that append, else (ts, series).
-    last_table: the embedded store keeps the newest row of each series beside it.
+    last_table: the embedded store keeps the newest row of each series beside it. rollup_of: rows are windows of that
+    measurement's rows. A step is unique in its series only in a ``series_first`` measurement that has the field ``step``.
     """
 
     name: str
@@ -39,6 +40,12 @@ class Measurement:
     is_open: bool = False
     series_first: bool = False
     last_table: bool = False
+    rollup_of: str = ""
+
+    @property
+    def has_unique_step(self) -> bool:
+        """Whether (series, step) names a row."""
+        return self.series_first and "step" in self.fields
 
 
 def _fields(**types: FieldType) -> Mapping[str, FieldType]:
@@ -50,6 +57,25 @@ for _name in TRAIN_METRICS:
     _train[_name] = "float"
     _train[f"{_name}_nf"] = "int"
 _train |= {"worst_rank": "int", "nonfinite": "int", "time_estimated": "int"}
+
+SECOND_NS = 1_000_000_000
+#: Roll-ups of `train`: measurement -> width of a window in ns, finest first.
+TRAIN_ROLLUPS: Mapping[str, int] = MappingProxyType(
+    {"train_1m": 60 * SECOND_NS, "train_10m": 600 * SECOND_NS, "train_1h": 3600 * SECOND_NS}
+)
+NODE_ROLLUP = "node_10m"
+NODE_ROLLUP_NS = 600 * SECOND_NS
+#: What a roll-up keeps of each metric: NAME_min, NAME_max, … Extra metrics have no steps of their extremes, so that a run
+#: with 100 of them stays under the 500 columns a table that InfluxDB 3 Core allows (15 x 6 + 100 x 4 + 4 + tags and time).
+ROLLUP_PARTS = ("min", "max", "mean", "last")
+ROLLUP_STEPS = ("min_step", "max_step")
+
+_rollup: dict[str, FieldType] = {"step_min": "int", "step_max": "int", "n": "int", "nonfinite": "int"}
+for _name in TRAIN_METRICS:
+    for _part in ROLLUP_PARTS:
+        _rollup[f"{_name}_{_part}"] = "float"
+    for _part in ROLLUP_STEPS:
+        _rollup[f"{_name}_{_part}"] = "int"
 
 SCHEMA: Mapping[str, Measurement] = MappingProxyType(
     {
@@ -83,9 +109,33 @@ SCHEMA: Mapping[str, Measurement] = MappingProxyType(
                 "event", ("run", "kind", "source"),
                 _fields(severity="int", step="int", attempt="int", id="str", text="str", json="str"),
             ),
+            *(
+                Measurement(
+                    name, ("run", "attempt"), MappingProxyType(_rollup), is_open=True, series_first=True, rollup_of="train"
+                )
+                for name in TRAIN_ROLLUPS
+            ),
+            Measurement(
+                NODE_ROLLUP, ("node",),
+                _fields(state="str", worst_state="str", gpus="int", utilization_mean_percent="float",
+                        utilization_min_percent="float", temperature_max_c="float", power_sum_w="float",
+                        memory_used_max_bytes="int", ecc_uncorrected="int", xid_last="int", infiniband_errors="int",
+                        run="str", job="str", is_simulated="bool", n="int"),
+                rollup_of="node",
+            ),
         )
     }
 )  # fmt: skip
+
+
+def extra_metric_of(measurement: str, name: str) -> tuple[str, FieldType]:
+    """(extra metric that a field without a declaration belongs to, the field's type if that metric may be stored)."""
+    if SCHEMA[measurement].rollup_of:
+        for part in ROLLUP_PARTS:
+            if name.endswith(f"_{part}"):
+                return name.removesuffix(f"_{part}"), "float"
+        return "", "float"
+    return (name.removesuffix("_nf"), "int") if name.endswith("_nf") else (name, "float")
 
 
 def field_type(measurement: str, name: str) -> FieldType | None:
@@ -94,6 +144,5 @@ def field_type(measurement: str, name: str) -> FieldType | None:
     declared = m.fields.get(name)
     if declared is not None or not m.is_open:
         return declared
-    if name.endswith("_nf") and EXTRA_METRIC_NAME.match(name.removesuffix("_nf")):
-        return "int"
-    return "float" if EXTRA_METRIC_NAME.match(name) else None
+    metric, kind = extra_metric_of(measurement, name)
+    return kind if EXTRA_METRIC_NAME.match(metric) else None

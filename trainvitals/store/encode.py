@@ -27,7 +27,7 @@ from trainvitals.records import (
     Step,
     nonfinite_name,
 )
-from trainvitals.schema import EXTRA_METRIC_NAME, MAX_EXTRA_METRICS, SCHEMA, TRAIN_METRICS, FieldType, field_type
+from trainvitals.schema import EXTRA_METRIC_NAME, MAX_EXTRA_METRICS, SCHEMA, TRAIN_METRICS, FieldType, extra_metric_of, field_type
 
 MAX_TEXT_BYTES = 64 * 1024
 CUT_MARKER = "… [cut]"
@@ -269,8 +269,8 @@ def stored_type(measurement: str, name: str) -> FieldType | None:
     declared = SCHEMA[measurement].fields.get(name)
     if declared is not None:
         return declared
-    base = name.removesuffix("_nf")
-    return field_type(measurement, name) if is_extra_metric(base) else None
+    metric, _kind = extra_metric_of(measurement, name)
+    return field_type(measurement, name) if is_extra_metric(metric) else None
 
 
 @lru_cache(maxsize=65536)

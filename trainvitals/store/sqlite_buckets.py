@@ -68,8 +68,10 @@ def buckets(
         if kind == "str":
             raise StoreError(f"Field {name!r} of {measurement} is text and has no minimum or mean; read it with raw.")
     declared = SCHEMA[measurement]
-    if by not in ("time_ns", "step") or (by == "step" and not declared.series_first):
-        raise StoreError(f"Buckets of {measurement} cannot be made by {by!r}; use time_ns" + " or step." * declared.series_first)
+    if by not in ("time_ns", "step") or (by == "step" and not declared.has_unique_step):
+        raise StoreError(
+            f"Buckets of {measurement} cannot be made by {by!r}; use time_ns" + " or step." * declared.has_unique_step
+        )
     there = catalog.columns(connection, measurement)
 
     def sql(name: str) -> str:

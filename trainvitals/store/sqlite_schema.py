@@ -1,6 +1,6 @@
 """Tables of the embedded store: one wide table a measurement, and what is known of them while a process runs.
 
-Key order decides cost (measured: 564 MB or 10 MB of write-ahead log): ``train`` is read by run and appends, so it is keyed
+Key order decides cost (measured: 564 MB or 10 MB of write-ahead log): ``train`` and its roll-ups are read by run and append, so they are keyed
 (series, time); all others are written by many series at once, so they are keyed (time, series). Own columns and tables
 start with "_", which no metric's name can. Codes of non-finite values and extra metrics get their column when the first
 one arrives: rows before it stay short.
@@ -48,7 +48,7 @@ def _base_columns(measurement: Measurement) -> dict[str, FieldType]:
     if not measurement.is_open:
         return fields
     # What every query reads stands first: SQLite decodes a row only as far as it must.
-    first = {"step": fields["step"], "nonfinite": fields["nonfinite"]}
+    first = {name: fields[name] for name in ("step", "step_min", "step_max", "n", "nonfinite") if name in fields}
     return first | {name: kind for name, kind in fields.items() if not name.endswith("_nf")}
 
 
@@ -58,7 +58,7 @@ def _create(measurement: Measurement) -> list[str]:
     table = quoted(measurement.name)
     own = ["_series INTEGER NOT NULL", "_ts INTEGER NOT NULL"]
     statements = [f"CREATE TABLE {table} ({', '.join([*own, *columns, f'PRIMARY KEY ({key})'])}) WITHOUT ROWID"]
-    if measurement.series_first:
+    if measurement.has_unique_step:
         statements.append(f'CREATE UNIQUE INDEX {step_index(measurement.name)} ON {table} (_series, "step")')
     if measurement.last_table:
         last = ["_series INTEGER PRIMARY KEY", "_ts INTEGER NOT NULL", *columns]
@@ -67,7 +67,7 @@ def _create(measurement: Measurement) -> list[str]:
 
 
 def prepare(connection: sqlite3.Connection, path: Path, read_only: bool) -> None:
-    """Make the tables of a new file, add columns that a newer program declared, refuse what is not ours to touch."""
+    """Make the tables of a new file, add tables and columns that a newer program declared, refuse what is not ours to touch."""
     version = connection.execute("PRAGMA user_version").fetchone()[0]
     if version > VERSION:
         raise StoreError(
@@ -91,6 +91,9 @@ def prepare(connection: sqlite3.Connection, path: Path, read_only: bool) -> None
         connection.execute(f"PRAGMA user_version={VERSION}")
         connection.execute(f"PRAGMA application_id={APPLICATION_ID}")
     for measurement in SCHEMA.values():
+        if not table_columns(connection, measurement.name):  # a measurement that a newer program declared
+            for statement in _create(measurement):
+                connection.execute(statement)
         for name in _missing_columns(connection, measurement):
             add_column(connection, measurement, name)
     connection.execute("COMMIT")

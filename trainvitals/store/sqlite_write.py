@@ -9,7 +9,7 @@ from itertools import groupby
 from typing import Any
 
 from trainvitals.records import Point
-from trainvitals.schema import MAX_EXTRA_METRICS, SCHEMA, Measurement
+from trainvitals.schema import MAX_EXTRA_METRICS, SCHEMA, Measurement, extra_metric_of
 from trainvitals.store.sqlite_schema import MAX_COLUMNS, Catalog, add_column, quoted
 
 DROPPED = "dropped"
@@ -99,7 +99,7 @@ class _Transaction:
             known = self._extra_metrics[run] = {row[0] for row in rows}
         refused = set()
         for name in extra:
-            metric = name.removesuffix("_nf")
+            metric, _kind = extra_metric_of(measurement.name, name)
             is_new = metric not in known
             if (is_new and len(known) >= MAX_EXTRA_METRICS) or not self._need_columns(measurement, [name]):
                 refused.add(name)
@@ -132,10 +132,11 @@ class _Transaction:
     def _upsert(self, measurement: Measurement, names: Sequence[str], rows: list[_Row]) -> None:
         if not names:
             return
-        if measurement.series_first:
+        if measurement.has_unique_step:
             self._upsert_steps(measurement, names, rows)
             return
-        self._connection.executemany(_upsert_sql(measurement.name, "_ts, _series", names), rows)
+        key = "_series, _ts" if measurement.series_first else "_ts, _series"
+        self._connection.executemany(_upsert_sql(measurement.name, key, names), rows)
         if measurement.last_table:
             self._connection.executemany(_last_sql(measurement.name, names), rows)
 
