@@ -81,6 +81,17 @@ class GpuSettings:
 
 
 @dataclass(frozen=True)
+class RetentionSettings:
+    """``[retention]``: days that rows are kept, 0 = for ever. Details: docs/rollups.md."""
+
+    hardware_days: int = _setting(14, "days that rows of gpu, node and heartbeat are kept as they were sampled, 0 = for ever")
+    node_10m_days: int = _setting(0, "days that the 10-minute summaries of nodes are kept, 0 = for ever")
+    train_days: int = _setting(0, "days that single training steps are kept (their roll-ups stay), 0 = for ever")
+    train_rollup_days: int = _setting(0, "days that the 1-minute, 10-minute and 1-hour roll-ups of steps are kept, 0 = for ever")
+    event_days: int = _setting(0, "days that events are kept, 0 = for ever")
+
+
+@dataclass(frozen=True)
 class DashboardSettings:
     """``[dashboard]``"""
 
@@ -100,6 +111,7 @@ class Settings:
     breaker: BreakerSettings = field(default_factory=BreakerSettings)
     watch: WatchSettings = field(default_factory=WatchSettings)
     gpu: GpuSettings = field(default_factory=GpuSettings)
+    retention: RetentionSettings = field(default_factory=RetentionSettings)
     dashboard: DashboardSettings = field(default_factory=DashboardSettings)
     path: str = ""
 
@@ -116,6 +128,7 @@ SECTIONS: Mapping[str, type] = {
     "breaker": BreakerSettings,
     "watch": WatchSettings,
     "gpu": GpuSettings,
+    "retention": RetentionSettings,
     "dashboard": DashboardSettings,
 }
 

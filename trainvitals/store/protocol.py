@@ -102,6 +102,10 @@ class Store(Sink, Protocol):
         """Values of a tag seen in the data of the last ``within_ns``."""
         ...
 
+    def stored_fields(self, measurement: str) -> list[str]:
+        """Names of the fields that rows of a measurement may have: the declared ones and the extra metrics stored so far."""
+        ...
+
     def time_of_step(self, run: str, attempt: int, step: int) -> int | None:
         """The stored timestamp of a training point, None when it is not stored."""
         ...

@@ -136,13 +136,16 @@ class SqliteStore:
             lambda connection, catalog: sqlite_query.tag_values(connection, catalog, measurement, tag, now_ns - within_ns)
         )
 
+    def stored_fields(self, measurement: str) -> list[str]:
+        declared = sqlite_query.declared(measurement).fields
+        there = self._read(lambda connection, catalog: catalog.columns(connection, measurement))
+        return [*declared, *sorted(name for name in there if name not in declared and not name.startswith("_"))]
+
     def time_of_step(self, run: str, attempt: int, step: int) -> int | None:
         return self._read(lambda connection, catalog: sqlite_query.time_of_step(connection, catalog, run, attempt, step))
 
     def delete_before(self, measurement: str, time_ns: int) -> int:
-        declared = SCHEMA.get(measurement)
-        if declared is None:
-            raise StoreError(f"Measurement {measurement!r} is not in the schema; known are {', '.join(SCHEMA)}.")
+        declared = sqlite_query.declared(measurement)
         if self._connections.read_only:
             raise StoreError(f"The store {self._path} was opened for reading only.")
         with self._connections.lend() as (connection, generation):

@@ -11,7 +11,7 @@ import pandas as pd
 
 from trainvitals.errors import StoreError
 from trainvitals.records import NONFINITE_CODES
-from trainvitals.schema import SCHEMA, FieldType
+from trainvitals.schema import SCHEMA, FieldType, Measurement
 from trainvitals.store.encode import stored_type
 from trainvitals.store.frames import Column, column, joined, row_frame
 from trainvitals.store.sqlite_schema import Catalog, matching, quoted
@@ -20,10 +20,17 @@ _CHUNK_ROWS = 50_000
 Where = Mapping[str, str | Sequence[str]]
 
 
+def declared(measurement: str) -> Measurement:
+    """The schema's entry; raises ``StoreError`` for a name that is not in it."""
+    found = SCHEMA.get(measurement)
+    if found is None:
+        raise StoreError(f"Measurement {measurement!r} is not in the schema; known are {', '.join(SCHEMA)}.")
+    return found
+
+
 def field_types(measurement: str, fields: Sequence[str]) -> dict[str, FieldType]:
     """Types of the asked fields; raises ``StoreError`` for one that is not in the schema."""
-    if measurement not in SCHEMA:
-        raise StoreError(f"Measurement {measurement!r} is not in the schema; known are {', '.join(SCHEMA)}.")
+    declared(measurement)
     types: dict[str, FieldType] = {}
     for name in fields:
         kind = stored_type(measurement, name)
@@ -143,18 +150,18 @@ def latest(
 def tag_values(connection: sqlite3.Connection, catalog: Catalog, measurement: str, tag: str, since_ns: int) -> list[str]:
     """Sorted values of a tag in rows at or after ``since_ns``."""
     field_types(measurement, ())
-    declared = SCHEMA[measurement]
-    if tag not in declared.tags:
-        raise StoreError(f"{measurement} has no tag {tag!r}; its tags are {', '.join(declared.tags)}.")
+    tags = SCHEMA[measurement].tags
+    if tag not in tags:
+        raise StoreError(f"{measurement} has no tag {tag!r}; its tags are {', '.join(tags)}.")
     names = matching(catalog, connection, measurement, {})
-    if declared.series_first:
+    if SCHEMA[measurement].series_first:
         sql = f"SELECT 1 FROM {quoted(measurement)} WHERE _series = ? AND _ts >= ? LIMIT 1"  # noqa: S608
         seen = [number for number in names if connection.execute(sql, (number, since_ns)).fetchone()]
     else:
-        table = quoted(measurement + "_last" if declared.last_table else measurement)
+        table = quoted(measurement + "_last" if SCHEMA[measurement].last_table else measurement)
         sql = f"SELECT DISTINCT _series FROM {table} WHERE _ts >= ?"  # noqa: S608
         seen = [row[0] for row in connection.execute(sql, (since_ns,))]
-    at = declared.tags.index(tag)
+    at = tags.index(tag)
     return sorted({names[number][at] for number in seen if number in names})
 
 
