@@ -102,6 +102,16 @@ class DashboardSettings:
 
 
 @dataclass(frozen=True)
+class SpoolSettings:
+    """``[spool]``: what waits on this machine's disk for a store on another machine; the embedded store needs none."""
+
+    dir: str = _setting("", "directory of the spool files, on a local disk; empty = the default place of this user")
+    max_bytes: int = _setting(256 * 1024 * 1024, "bytes that one spool holds; beyond it the oldest points are dropped and counted")
+    max_age_s: float = _setting(7 * 86_400.0, "seconds that a point waits; older ones are dropped and counted")
+    max_dead_letters: int = _setting(10_000, "refused points that are kept; beyond it the oldest are dropped and counted")
+
+
+@dataclass(frozen=True)
 class Settings:
     """Everything, checked. ``detect`` holds only what differs from ``trainvitals.detect.tunables``."""
 
@@ -113,7 +123,16 @@ class Settings:
     gpu: GpuSettings = field(default_factory=GpuSettings)
     retention: RetentionSettings = field(default_factory=RetentionSettings)
     dashboard: DashboardSettings = field(default_factory=DashboardSettings)
+    spool: SpoolSettings = field(default_factory=SpoolSettings)
     path: str = ""
+
+    @property
+    def spool_directory(self) -> Path:
+        """Where the spool files lie; a relative ``[spool] dir`` counts from the settings file's own directory."""
+        if not self.spool.dir:
+            return default_directory() / "spool"
+        base = Path(self.path).resolve().parent if self.path else Path.cwd()
+        return base / Path(self.spool.dir).expanduser()
 
     def run(self, name: str) -> RunSettings:
         """The run of that name, or a ``SettingsError`` that lists the known ones."""
@@ -130,15 +149,20 @@ SECTIONS: Mapping[str, type] = {
     "gpu": GpuSettings,
     "retention": RetentionSettings,
     "dashboard": DashboardSettings,
+    "spool": SpoolSettings,
 }
 
 
-def default_store() -> str:
+def default_directory() -> Path:
     """``/var/lib/trainvitals`` for root, the user's state directory otherwise."""
     if os.geteuid() == 0:
-        return "sqlite:///var/lib/trainvitals/trainvitals.db"
-    state = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
-    return f"sqlite://{state}/trainvitals/trainvitals.db"
+        return Path("/var/lib/trainvitals")
+    return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "trainvitals"
+
+
+def default_store() -> str:
+    """The embedded store in the default directory."""
+    return f"sqlite://{default_directory()}/trainvitals.db"
 
 
 def load(path: str | Path | None = None, environ: Mapping[str, str] | None = None) -> Settings:
