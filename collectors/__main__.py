@@ -21,7 +21,7 @@ from trainvitals.clock import SystemClock
 from trainvitals.errors import InputError, TrainvitalsError
 from trainvitals.records import Point
 from trainvitals.settings import Settings, load
-from trainvitals.store.open import open_store
+from trainvitals.store.sink import heartbeat_fields, open_sink
 
 
 class JsonLines:
@@ -61,10 +61,17 @@ def _run(arguments: argparse.Namespace) -> int:
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
-    store = None if arguments.stdout else open_store(settings.store)
+    clock = SystemClock()
+    store = None if arguments.stdout else open_sink(settings, f"collector/{arguments.name}/{arguments.node}", clock=clock)
+
+    def spool_numbers() -> list[Point]:
+        fields = heartbeat_fields(store)
+        return [Point("heartbeat", {"run": "", "node": arguments.node}, clock.time_ns(), fields)] if fields else []
+
     try:
         buffer = PointBuffer(JsonLines() if store is None else store, health)
-        run(collector, buffer, health, SystemClock(), period_s, (lambda _: True) if arguments.once else stop.wait, arguments.node)
+        wait = (lambda _: True) if arguments.once else stop.wait
+        run(collector, buffer, health, clock, period_s, wait, arguments.node, also=spool_numbers)
     finally:
         collector.close()
         if store is not None:

@@ -111,11 +111,13 @@ def run(
     wait: Callable[[float], bool],
     node: str = "",
     say: Callable[[str], None] | None = None,
+    also: Callable[[], Iterable[Point]] = tuple,
 ) -> None:
     """Poll until ``wait`` (which waits so many seconds) returns True. After failures the pause doubles up to five minutes.
 
     A poll that takes longer than the period is counted as an overrun. Each change of trouble is said once on stderr and
     stored as an event of kind ``watch``, so that silence of a collector is never mistaken for a quiet machine.
+    also: points of the collector's own life that go with each poll.
     """
     tell = say or _stderr
     told: str | None = None
@@ -125,6 +127,7 @@ def run(
         trouble = ""
         try:
             buffer.add(collector.collect())
+            buffer.add(also())
             health.failures_in_a_row = 0
         except Exception as error:  # noqa: BLE001 - a collector outlives any fault of its source; counted, said and stored
             health.failed_polls += 1

@@ -102,7 +102,8 @@ SCHEMA: Mapping[str, Measurement] = MappingProxyType(
             Measurement(
                 "heartbeat", ("run", "node"),
                 _fields(ranks="int", alive="int", step_min="int", step_max="int", oldest_age_s="float",
-                        blocked_rank="int", lost_records="int"),
+                        blocked_rank="int", lost_records="int", spool_depth="int", spool_age_s="float",
+                        spool_dropped="int", spool_dead="int"),
                 last_table=True,
             ),
             Measurement(

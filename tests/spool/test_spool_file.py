@@ -17,7 +17,7 @@ from spool_fakes import event, step, steps
 from trainvitals.errors import StoreError, StoreUnavailable
 from trainvitals.records import Point
 from trainvitals.store.encode import check_point
-from trainvitals.store.spool_codec import MAX_BATCH_POINTS, ORDERED, SAMPLES, decode_batch, encode_batches
+from trainvitals.store.spool_codec import MAX_BATCH_POINTS, ORDERED, decode_batch, encode_batches
 from trainvitals.store.spool_file import MAX_REQUEST_POINTS, SpoolFile
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -100,7 +100,7 @@ def test_a_request_is_bounded_however_much_waits(file):
 def test_large_points_make_small_requests(file):
     file.append([event(number, "x" * 60_000) for number in range(200)], {})
     batches = file.take()
-    assert 1 < len(batches) and sum(batch.points for batch in batches) < 100
+    assert len(batches) > 1 and sum(batch.points for batch in batches) < 100
 
 
 def test_the_newest_samples_may_overtake_but_events_never_do(file):
@@ -226,8 +226,7 @@ def test_twenty_kills_of_a_writer_lose_no_acknowledged_point_and_tear_no_state(t
             stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": str(ROOT)},
         )  # fmt: skip
         assert process.stdout is not None
-        for _ in range(1 + kill * 7 % 31):
-            acknowledged.append(int(process.stdout.readline()))
+        acknowledged.extend(int(process.stdout.readline()) for _ in range(1 + kill * 7 % 31))
         process.send_signal(signal.SIGKILL)
         acknowledged.extend(int(line) for line in process.stdout.read().split("\n")[:-1])
         process.wait()

@@ -21,8 +21,8 @@ from trainvitals.checkpoints.watcher import CheckpointWatcher
 from trainvitals.clock import Clock, SystemClock
 from trainvitals.errors import SettingsError, StoreUnavailable
 from trainvitals.settings import RunSettings, Settings
-from trainvitals.store.open import open_store
 from trainvitals.store.protocol import Sink
+from trainvitals.store.sink import open_sink
 from trainvitals.watch.breaker_action import BreakerAction
 from trainvitals.watch.checkpoint_scan import CheckpointScanner
 from trainvitals.watch.proc import read_process
@@ -53,7 +53,7 @@ def run(options: argparse.Namespace) -> int:
     Path(run_settings.dir).mkdir(parents=True, exist_ok=True)
     with hold_watch_lock(run_settings.dir):
         _write_run_file(run_settings, clock)
-        store = open_store(settings.store)
+        store = open_sink(settings, f"watch/{run_settings.name}", _say, clock)
         try:
             watchdog = build(settings, run_settings, store, clock)
             _restore(watchdog, stop)

@@ -22,6 +22,7 @@ from trainvitals.records import Event, Finding, Point, Severity, Step
 from trainvitals.settings import RunSettings, Settings
 from trainvitals.store.encode import check_point, dropped_metrics, event_point, step_point
 from trainvitals.store.protocol import Sink
+from trainvitals.store.sink import heartbeat_fields
 from trainvitals.watch.breaker_action import BreakerAction
 from trainvitals.watch.checkpoint_scan import CheckpointScanner, Scan, checkpoint_finding
 from trainvitals.watch.sources import RunSources
@@ -261,6 +262,7 @@ class Watchdog:
                 "step_min": self._last_step, "step_max": self._last_step,
                 "oldest_age_s": max(0.0, (now_ns - self._last_step_ns) / 1e9),
             }  # fmt: skip
+        fields |= heartbeat_fields(self._store)
         self._add_point(Point("heartbeat", {"run": self._run.name, "node": self._node}, now_ns, fields))
 
     def _act(self, now_ns: int) -> None:

@@ -28,6 +28,7 @@ from trainvitals.web.attempts import attempts_of, phase_of
 from trainvitals.web.facts import Facts, sort_out
 from trainvitals.web.metrics import last_rows, metrics_now, pace
 from trainvitals.web.not_watched import not_watched
+from trainvitals.web.spool import SpoolNumbers
 from trainvitals.web.view import AttemptView, Check, ControlView, RunView
 
 DAY_NS = 86_400 * 10**9
@@ -63,7 +64,7 @@ def run_view(
         facts.of_kind("attempt_start", "attempt_end", "resume"), rows, lambda n: _last_step(store, run.name, n, now_ns)
     )
     attempt = attempts[-1] if attempts else None
-    seen_ns, lost = _heartbeat(store, run.name, now_ns)
+    seen_ns, lost, spool = _heartbeat(store, run.name, now_ns)
     incident = main_incident(facts.incidents)
     onset_ns = _onset_ns(store, run.name, facts, incident)
     metrics = metrics_now(store, run.name, rows, incident, facts.findings, onset_ns)
@@ -129,7 +130,7 @@ def run_view(
         findings=facts.findings,
         events=facts.events,
         control_history=tuple(sorted([*facts.control, *requests], key=lambda event: event.time_ns or 0)),
-        not_watched=not_watched(run, control, facts, nodes, seen_ns, now_ns, settings, lost),
+        not_watched=not_watched(run, control, facts, nodes, seen_ns, now_ns, settings, lost, spool),
         lost_records=lost,
     )
 
@@ -232,13 +233,17 @@ def leading_rule(incident: Incident, members: Sequence[Finding]) -> str:
     return worst.rule if worst else incident.rules[0] if incident.rules else incident.family
 
 
-def _heartbeat(store: Store, run: str, now_ns: int) -> tuple[int | None, int]:
-    """(when the watchdog was last heard of, records it knows to be lost)."""
-    frame: pd.DataFrame = store.latest("heartbeat", ["lost_records"], {"run": run}, 400 * DAY_NS, now_ns + DAY_NS)
+def _heartbeat(store: Store, run: str, now_ns: int) -> tuple[int | None, int, SpoolNumbers]:
+    """(when the watchdog was last heard of, records it knows to be lost, what its spool and those of the nodes hold)."""
+    spool_fields = ["spool_depth", "spool_age_s", "spool_dropped", "spool_dead"]
+    frame: pd.DataFrame = store.latest("heartbeat", ["lost_records", *spool_fields], {"run": run}, 400 * DAY_NS, now_ns + DAY_NS)
+    # Collectors belong to a machine, not to a run; a machine that was taken away a day ago is no news.
+    machines: pd.DataFrame = store.latest("heartbeat", spool_fields, {"run": ""}, 2 * DAY_NS, now_ns + DAY_NS)
+    spool = SpoolNumbers.of(frame, machines)
     if frame.empty:
-        return None, 0
+        return None, 0, spool
     lost = frame["lost_records"].dropna()
-    return int(frame["time_ns"].max()), int(lost.sum()) if len(lost) else 0
+    return int(frame["time_ns"].max()), int(lost.sum()) if len(lost) else 0, spool
 
 
 def _last_step(store: Store, run: str, attempt: int, now_ns: int) -> int | None:

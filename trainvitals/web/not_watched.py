@@ -8,6 +8,7 @@ from trainvitals.incidents.verdict import WATCH_SILENT_S, span
 from trainvitals.records import CheckpointState, NodeSample, VerificationLevel
 from trainvitals.settings import RunSettings, Settings
 from trainvitals.web.facts import Facts
+from trainvitals.web.spool import NO_SPOOL, SpoolNumbers
 from trainvitals.web.view import ControlView
 
 #: Longest piece of foreign text in a sentence.
@@ -23,6 +24,7 @@ def not_watched(
     now_ns: int,
     settings: Settings,
     lost_records: int,
+    spool: SpoolNumbers = NO_SPOOL,
 ) -> tuple[str, ...]:
     """Sentences without a full stop, the gravest first."""
     lines: list[str] = []
@@ -61,6 +63,7 @@ def not_watched(
         lines.append("GPU health (no NVIDIA driver on the nodes seen)")
     if lost_records:
         lines.append(f"{lost_records:,} records lost before they reached the store")
+    lines.extend(spool.sentences())
     if facts.unreadable.count:
         lines.append(f"{facts.unreadable.count:,} stored events unreadable (last: {facts.unreadable.last[:QUOTE_LIMIT]})")
     return tuple(lines)
