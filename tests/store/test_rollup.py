@@ -281,7 +281,7 @@ def test_windows_stay_open_while_a_spool_still_holds_their_rows(store: SqliteSto
 
 def test_a_kill_at_any_commit_costs_nothing(store: SqliteStore) -> None:
     run = Run(store, 50_000)
-    run.sink.write([train(step, 10 * step, loss=float(step % 7)) for step in range(4_900)])
+    run.sink.write([train(step, 50 * step, loss=float(step % 7)) for step in range(980)])
     written, calls = store.commit, 0
 
     def failing(points, state):

@@ -25,8 +25,10 @@ GRACE_NS = 10 * SECOND_NS
 LATE_WINDOWS = 2
 #: A row older than this when it is written is late for certain: its hour is noted.
 LATE_NS = 60 * SECOND_NS
-#: Hours of history that one call works through before it lets others have their turn.
+#: Late hours, and parts of an old history, that one call works through before it lets others have their turn.
 HOURS_PER_CALL = 24
+#: An old history is read in parts of about so many rows.
+ROWS_AT_ONCE = 40_000
 #: Rows of `node` read at once; a slice of a large cluster's ten minutes is larger, and read whole.
 NODE_SLICE_NS = NODE_ROLLUP_NS
 
@@ -101,9 +103,10 @@ class RollupDriver:
     def __init__(self, run: str, store: Store, sink: DirtyNotes, clock: Clock, waiting_s: Callable[[], float]) -> None:
         self._run, self._store, self._sink, self._clock, self._waiting_s = run, store, sink, clock, waiting_s
         self._done: dict[str, int] | None = None
+        self._hours_at_once = 1
 
     def step(self) -> Progress:
-        """Compute what is due; at most about ``HOURS_PER_CALL`` hours of rows."""
+        """Compute what is due, or a part of it."""
         horizon_ns = self._clock.time_ns() - GRACE_NS - round(max(0.0, self._waiting_s()) * 1e9)
         if self._done is None:
             self._done = self._kept()
@@ -154,7 +157,7 @@ class RollupDriver:
         for _ in range(max(LATE_WINDOWS + 2, hours)):
             if hour_ns >= end_ns:
                 return Progress(written)
-            following_ns = hour_ns + HOUR_NS
+            following_ns = hour_ns + self._hours_at_once * HOUR_NS
             cut = {name: (max(start, hour_ns), min(end, following_ns)) for name, (start, end) in spans.items()}
             cut = {name: (start, end) for name, (start, end) in cut.items() if start < end}
             done = {name: max(end, cut.get(name, (0, 0))[1]) for name, end in self._done.items()}
@@ -194,6 +197,10 @@ class RollupDriver:
             start_ns, end_ns = min(span[0] for span in spans.values()), max(span[1] for span in spans.values())
             fields = train_fields(self._store.stored_fields("train"))
             frame = self._store.raw("train", fields, {"run": self._run}, start_ns, end_ns)
+            if len(frame) > ROWS_AT_ONCE:
+                self._hours_at_once = max(1, self._hours_at_once // 2)
+            elif len(frame) < ROWS_AT_ONCE // 4:
+                self._hours_at_once = min(HOURS_PER_CALL, self._hours_at_once * 2)
             for name, (first_ns, last_ns) in spans.items():
                 inside = (frame["time_ns"] >= first_ns) & (frame["time_ns"] < last_ns)
                 points += rollup(frame[inside], name)

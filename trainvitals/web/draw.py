@@ -9,8 +9,10 @@ import pandas as pd
 
 from trainvitals.charts.build import curve_data
 from trainvitals.charts.curves import figure_json
-from trainvitals.schema import SCHEMA, THROUGHPUT_METRICS
+from trainvitals.schema import NODE_ROLLUP, SCHEMA, THROUGHPUT_METRICS
+from trainvitals.store.drawing import buckets_for_drawing
 from trainvitals.store.protocol import Store
+from trainvitals.store.rollup import node_table_for
 from trainvitals.web.view import CurveQuery, RunView
 
 DAY_NS = 86_400 * 10**9
@@ -41,7 +43,7 @@ def read_frame(store: Store, run: RunView, query: CurveQuery, now_ns: int) -> tu
         frame, start_ns, end_ns = _frame_of_steps(store, query, fields, count, now_ns)
     else:
         start_ns, end_ns = window_ns(run, query, now_ns)
-        frame = store.buckets("train", fields, {"run": query.run}, start_ns, end_ns, count, by=by)
+        frame = buckets_for_drawing(store, fields, {"run": query.run}, start_ns, end_ns, count, by=by)
     if GPU_UTILIZATION in query.metrics:
         frame = _with_gpu(store, frame, start_ns, end_ns, count)
     return frame, start_ns, end_ns
@@ -72,7 +74,7 @@ def _frame_of_steps(
     store: Store, query: CurveQuery, fields: Sequence[str], count: int, now_ns: int
 ) -> tuple[pd.DataFrame, int, int]:
     """The steps asked, of each attempt by itself: a coarse look at the run says when they were, and only that is read finely."""
-    index = store.buckets("train", ["loss"], {"run": query.run}, 0, now_ns + DAY_NS, count, by="step")
+    index = buckets_for_drawing(store, ["loss"], {"run": query.run}, 0, now_ns + DAY_NS, count, by="step")
     parts: list[pd.DataFrame] = []
     starts, ends = [], []
     newest = index["attempt"].iloc[-1] if len(index) else ""
@@ -86,7 +88,8 @@ def _frame_of_steps(
         # The last coarse bucket of an attempt that is over reaches a little beyond its first moment.
         tail_ns = int(times.max()) + 2 * (int(times.max() - times.min()) // max(1, len(times) - 1)) + 1
         end_ns = int(after.min()) + 1 if len(after) else now_ns + DAY_NS if attempt == newest else tail_ns
-        frame = store.buckets("train", fields, {"run": query.run, "attempt": str(attempt)}, start_ns, end_ns, count, by="step")
+        where = {"run": query.run, "attempt": str(attempt)}
+        frame = buckets_for_drawing(store, fields, where, start_ns, end_ns, count, by="step")
         last = query.end if query.end is not None else np.iinfo(np.int64).max
         parts.append(frame[(frame["step"] >= first) & (frame["step"] <= last)])
         starts.append(start_ns)
@@ -117,9 +120,14 @@ def _x_range(query: CurveQuery, frame: pd.DataFrame, start_ns: int, end_ns: int,
 def _with_gpu(store: Store, frame: pd.DataFrame, start_ns: int, end_ns: int, count: int) -> pd.DataFrame:
     """Mean utilization over all nodes, put beside the training point that is nearest in time."""
     field = "utilization_mean_percent"
-    assert field in SCHEMA["node"].fields
-    nodes = store.buckets("node", [field], {}, start_ns, end_ns, count)
-    if nodes.empty or frame.empty:
+    assert field in SCHEMA["node"].fields and field in SCHEMA[NODE_ROLLUP].fields
+    if frame.empty:
+        return frame
+    table = node_table_for(int(frame["time_ns"].max()) - int(frame["time_ns"].min()))
+    nodes = store.buckets(table, [field], {}, start_ns, end_ns, count)
+    if nodes.empty and table == NODE_ROLLUP:  # a young store, or one that nothing rolled up
+        nodes = store.buckets("node", [field], {}, start_ns, end_ns, count)
+    if nodes.empty:
         return frame
     grouped = nodes.groupby("bucket")
     mean = pd.DataFrame(

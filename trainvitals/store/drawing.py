@@ -1,0 +1,111 @@
+"""Curves for drawing, from the coarsest table that is fine enough: the same columns as ``Store.buckets`` of ``train``.
+
+Windows of a roll-up are put into the chart's buckets. What no whole window covers is read from single steps: the cut window
+at the start, and everything after the last window (the one that is still open, and what was not rolled up yet).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from trainvitals.schema import ROLLUP_PARTS, TRAIN_ROLLUPS
+from trainvitals.store.protocol import Store
+from trainvitals.store.rollup import MIN_POINTS, table_for
+from trainvitals.store.sqlite_buckets import bucket_width
+
+Where = Mapping[str, str | Sequence[str]]
+_HEAD = ("run", "attempt", "time_ns", "step", "n", "nonfinite")
+
+
+def buckets_for_drawing(
+    store: Store,
+    fields: Sequence[str],
+    where: Where,
+    start_ns: int,
+    end_ns: int,
+    count: int,
+    by: str = "time_ns",
+    min_points: int = MIN_POINTS,
+) -> pd.DataFrame:
+    """``store.buckets("train", fields, where, start_ns, end_ns, count, by)``, read from a roll-up when the span is long.
+
+    Then a bucket may begin up to one window early or late (a chart's pixel), and means are weighted by the steps of each
+    window. Extremes, last values and counts are those of all steps: a one-step spike is in the maximum of its bucket.
+    """
+    fields = tuple(dict.fromkeys(fields))
+    extent = _extent(store, where, start_ns, end_ns)
+    table = "train" if extent is None else table_for(extent[1] - extent[0], min_points)
+    if extent is None or table == "train":
+        return store.buckets("train", fields, where, start_ns, end_ns, count, by)
+    width_ns = TRAIN_ROLLUPS[table]
+    first_ns = -(-start_ns // width_ns) * width_ns
+    wanted = ["step_min", "n", "nonfinite", *(f"{field}_{part}" for field in fields for part in ROLLUP_PARTS)]
+    windows = store.raw(table, wanted, where, first_ns, max(first_ns, end_ns - width_ns + 1))
+    if windows.empty:
+        return store.buckets("train", fields, where, start_ns, end_ns, count, by)
+    windows = windows.rename(columns={"step_min": "step"})
+    tail_ns = int(windows["time_ns"].iloc[-1]) + width_ns
+    parts = [windows]
+    if start_ns < first_ns and extent[0] < first_ns:
+        parts.insert(0, store.buckets("train", fields, where, start_ns, min(first_ns, end_ns), count, by))
+    if tail_ns <= extent[1]:
+        parts.append(store.buckets("train", fields, where, tail_ns, end_ns, count, by))
+    columns = [*_HEAD, *(f"{field}_{part}" for field in fields for part in ROLLUP_PARTS)]
+    fine = pd.concat([part[columns] for part in parts if len(part)], ignore_index=True)
+    return _grouped(fine, fields, count, by)
+
+
+def _extent(store: Store, where: Where, start_ns: int, end_ns: int) -> tuple[int, int] | None:
+    """First and last time that there are steps in the window."""
+    ends = [store.raw("train", ["step"], where, start_ns, end_ns, limit=1, newest_first=newest) for newest in (False, True)]
+    return None if ends[0].empty or ends[1].empty else (int(ends[0]["time_ns"].iloc[0]), int(ends[1]["time_ns"].iloc[0]))
+
+
+def _grouped(fine: pd.DataFrame, fields: Sequence[str], count: int, by: str) -> pd.DataFrame:
+    position = fine[by].to_numpy(dtype=np.int64)
+    width = bucket_width(int(position.max()) - int(position.min()) + 1, count)
+    bucket = position // width * width
+    run, attempt = (pd.factorize(fine[tag])[0] for tag in ("run", "attempt"))
+    times = fine["time_ns"].to_numpy(dtype=np.int64)
+    order = np.lexsort((times, bucket, attempt, run))
+    keys = np.stack([run[order], attempt[order], bucket[order]])
+    first = np.flatnonzero(np.append(True, (keys[:, 1:] != keys[:, :-1]).any(axis=0)))
+    ordered = fine.take(order)
+    n = ordered["n"].to_numpy(dtype=np.int64)
+    heads = ordered.take(first)
+    columns: dict[str, Any] = {
+        "bucket": keys[2, first],
+        "run": heads["run"].to_numpy(dtype=object),
+        "attempt": heads["attempt"].to_numpy(dtype=object),
+        "time_ns": heads["time_ns"].to_numpy(dtype=np.int64),
+        "step": pd.array(np.minimum.reduceat(ordered["step"].to_numpy(dtype=np.int64), first), dtype="Int64"),
+        "n": np.add.reduceat(n, first),
+        "nonfinite": np.add.reduceat(ordered["nonfinite"].to_numpy(dtype=np.int64, na_value=0), first),
+    }
+    for field in fields:
+        parts = {part: ordered[f"{field}_{part}"].to_numpy(dtype=np.float64) for part in ROLLUP_PARTS}
+        columns.update({f"{field}_{part}": values for part, values in _merged(parts, n, first).items()})
+    frame = pd.DataFrame(columns).astype({"run": "str", "attempt": "str"})
+    return frame.sort_values(["time_ns", "run", "attempt"], kind="stable", ignore_index=True)
+
+
+def _merged(
+    parts: Mapping[str, npt.NDArray[np.float64]], n: npt.NDArray[np.int64], first: npt.NDArray[np.intp]
+) -> dict[str, npt.NDArray[np.float64]]:
+    """One metric of several windows as one bucket; NaN where no window has it."""
+    low = np.fmin.reduceat(parts["min"], first)
+    high = np.fmax.reduceat(parts["max"], first)
+    there = np.isfinite(parts["mean"])
+    weight = np.where(there, n, 0)
+    total = np.add.reduceat(weight, first)
+    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+        mean = np.add.reduceat(np.where(there, parts["mean"], 0.0) * weight, first) / total
+    # The newest window that has the metric: its place, or 0 where there is none before it in its bucket.
+    place = np.maximum.reduceat(np.where(np.isfinite(parts["last"]), np.arange(len(n)), -1), first)
+    last = np.where(place >= 0, parts["last"][np.maximum(place, 0)], np.nan)
+    return {"min": low, "max": high, "mean": np.clip(mean, low, high), "last": last}
