@@ -112,10 +112,30 @@ class SpoolSettings:
 
 
 @dataclass(frozen=True)
+class InfluxdbSettings:
+    """``[influxdb]``: how to talk to the server that ``store`` names. Secrets stand in files or in the environment only
+    (TRAINVITALS_INFLUXDB_TOKEN, TRAINVITALS_INFLUXDB_PASSWORD)."""
+
+    token_file: str = _setting("", "file that holds the token (2.x, 3, Cloud); read again when the server refuses it")
+    user: str = _setting("", "user of a 1.x server with auth-enabled")
+    password_file: str = _setting("", "file that holds the user's password")
+    org: str = _setting("", "organization of a 2.x server")
+    database: str = _setting("health", "database or bucket of hardware samples, kept for days")
+    database_long: str = _setting("health_long", "database or bucket of training, roll-ups and events, kept for good")
+    timeout_s: float = _setting(30.0, "seconds that one request may take")
+    verify: bool = _setting(True, "check the server's certificate")
+    ca_file: str = _setting("", "certificates to check it with, empty = those of this system")
+    compress: bool = _setting(False, "compress what is written (gzip), for servers far away")
+    write_path: str = _setting(
+        "auto", "v1 = /write, v2 = /api/v2/write, auto = by the server's version", choices=("auto", "v1", "v2")
+    )
+
+
+@dataclass(frozen=True)
 class Settings:
     """Everything, checked. ``detect`` holds only what differs from ``trainvitals.detect.tunables``."""
 
-    store: str = _setting("", "sqlite:///path/to/file.db; empty = the default place of this user")
+    store: str = _setting("", "sqlite:///path/to/file.db or influxdb+https://host:8086; empty = the default place of this user")
     runs: tuple[RunSettings, ...] = ()
     detect: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     breaker: BreakerSettings = field(default_factory=BreakerSettings)
@@ -124,6 +144,7 @@ class Settings:
     retention: RetentionSettings = field(default_factory=RetentionSettings)
     dashboard: DashboardSettings = field(default_factory=DashboardSettings)
     spool: SpoolSettings = field(default_factory=SpoolSettings)
+    influxdb: InfluxdbSettings = field(default_factory=InfluxdbSettings)
     path: str = ""
 
     @property
@@ -150,6 +171,7 @@ SECTIONS: Mapping[str, type] = {
     "retention": RetentionSettings,
     "dashboard": DashboardSettings,
     "spool": SpoolSettings,
+    "influxdb": InfluxdbSettings,
 }
 
 
