@@ -29,15 +29,20 @@ class StoreHealth:
     text: str = ""
 
 
-class Sink(Protocol):
-    """What collectors and ``watch`` write to: a store, or a spool in front of one.
+class Writer(Protocol):
+    """What takes points.
 
-    Raises ``StoreUnavailable`` (keep the data, try again) or ``StoreError`` (never will); then nothing was written.
+    Raises ``StoreUnavailable`` (keep the data, try again), ``StoreRejected`` (one of these points will never be taken;
+    others may be stored, writing them again changes nothing) or ``StoreError`` (never will).
     """
 
     def write(self, points: Sequence[Point]) -> None:
         """Write points; the same (measurement, tags, time) again merges field by field, so replays are harmless."""
         ...
+
+
+class Sink(Writer, Protocol):
+    """What collectors and ``watch`` write to: the embedded store, or a spool in front of a server. It keeps state with points."""
 
     def commit(self, points: Sequence[Point], state: Mapping[str, bytes | None]) -> None:
         """Write points and keep ``state`` (None = forget the key) in one transaction: both or neither."""
@@ -48,8 +53,11 @@ class Sink(Protocol):
         ...
 
 
-class Store(Sink, Protocol):
-    """Reads. ``where`` is tag -> value or sequence of values; ``start_ns`` inclusive, ``end_ns`` exclusive, both always given."""
+class Store(Writer, Protocol):
+    """Takes points and reads them. A server keeps no state for a program far away, so this is no ``Sink``; SQLite is both.
+
+    ``where`` is tag -> value or sequence of values; ``start_ns`` inclusive, ``end_ns`` exclusive, both always given.
+    """
 
     def raw(
         self,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from trainvitals.clock import Clock
 from trainvitals.errors import SettingsError, StoreError, StoreUnavailable
-from trainvitals.store.open import SCHEME, open_store
+from trainvitals.store.open import SCHEME, open_embedded, open_store
 from trainvitals.store.protocol import Sink
 from trainvitals.store.spool import Spool
 from trainvitals.store.spool_file import SpoolFile, SpoolStats
@@ -37,9 +37,9 @@ def open_sink(
     that cannot be kept where the settings say.
     """
     if settings.store.startswith(SCHEME):
-        return open_store(settings.store)
+        return open_embedded(settings.store)
     file = spool_file(settings, owner, clock)
-    return Spool(file, open_store(settings.store), say)
+    return Spool(file, open_store(settings.store, influxdb=settings.influxdb), say)
 
 
 def spool_file(settings: Settings, owner: str, clock: Clock | None = None) -> SpoolFile:
@@ -83,12 +83,19 @@ def file_name(owner: str) -> str:
 
 def spool_stats(sink: object) -> SpoolStats | None:
     """What waits in the spool of a sink, None when it has none. A file that cannot be read is a fault in words."""
+    sink = getattr(sink, "inner", sink)
     if not isinstance(sink, Spool):
         return None
     try:
         return sink.stats()
     except StoreUnavailable as error:
         return SpoolStats(fault=str(error))
+
+
+def waiting_s(sink: object) -> float:
+    """Age in seconds of the oldest row that has not reached the store; 0 without a spool."""
+    stats = spool_stats(sink)
+    return 0.0 if stats is None else stats.oldest_age_s
 
 
 def heartbeat_fields(sink: object) -> dict[str, float | int | str | bool]:

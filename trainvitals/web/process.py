@@ -40,7 +40,10 @@ def poller() -> Poller:
 def make_poller(settings: Settings) -> Poller:
     """A poller on the store and the run directories that the settings name, not started."""
 
-    return Poller(settings, lambda: open_store(settings.store, read_only=True), draw, read_control, read_requests=read_requests)
+    return Poller(
+        settings, lambda: open_store(settings.store, read_only=True, influxdb=settings.influxdb), draw, read_control,
+        read_requests=read_requests,
+    )  # fmt: skip
 
 
 def read_control(run: RunSettings, now_ns: int) -> ControlView:
