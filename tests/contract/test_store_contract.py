@@ -264,8 +264,6 @@ def test_a_hostile_name_is_just_a_name(store: Store, name: str) -> None:
     assert store.tag_values("train", "run", 100 * SECOND, T0) == sorted([name, "plain"])
     assert [event.text for event in store.events(name, [], *EVER)] == [name]
     assert store.time_of_step(name, 1, 1) is not None
-    store.commit([], {name: b"x"})
-    assert store.load_state(name) == {name: b"x"}
 
 
 @pytest.mark.parametrize("name", ["two\nlines", "tab\t", "nul\0", "\x1b[31mred", "\ud800"])
@@ -301,6 +299,10 @@ def test_tag_values_come_from_data_of_the_asked_time_only(store: Store) -> None:
 
 def test_old_rows_are_deleted_and_counted(store: Store) -> None:
     store.write([node(name, s) for s in range(10) for name in ("a", "b")] + [train(step, loss=1.0) for step in range(10)])
+    if store.health().flavour == "influxdb3":  # cannot delete: core/iox_query_influxql/src/plan
+        with pytest.raises(StoreError, match="retention period"):
+            store.delete_before("node", T0 + 4 * SECOND)
+        return
     assert store.delete_before("node", T0 + 4 * SECOND) == 8
     assert store.delete_before("node", T0 + 4 * SECOND) == 0
     assert len(store.raw("node", [], {}, *EVER)) == 12
@@ -329,20 +331,11 @@ BAD_POINTS = [
 
 
 @pytest.mark.parametrize("bad", BAD_POINTS, ids=range(len(BAD_POINTS)))
-def test_one_bad_point_in_a_batch_means_nothing_is_written_and_no_state_kept(store: Store, bad: Point) -> None:
-    store.commit([train(1, loss=1.0)], {"log/offset": b"10"})
+def test_one_bad_point_in_a_batch_means_nothing_is_written(store: Store, bad: Point) -> None:
+    store.write([train(1, loss=1.0)])
     with pytest.raises(StoreError):
-        store.commit([train(2, loss=1.0), bad, train(3, loss=1.0)], {"log/offset": b"20"})
+        store.write([train(2, loss=1.0), bad, train(3, loss=1.0)])
     assert store.raw("train", ["step"], {}, *EVER)["step"].to_list() == [1]
-    assert store.load_state("log/") == {"log/offset": b"10"}
-
-
-def test_state_is_kept_by_key_and_found_by_prefix(store: Store, open_again: Callable[[], Store]) -> None:
-    store.commit([], {"r1/a": b"\0\xff", "r1/b": b"", "r10/a": b"other", "R1/a": b"case", "r1%": b"%"})
-    store.commit([], {"r1/b": None, "r1/never": None})
-    assert open_again().load_state("r1/") == {"r1/a": b"\0\xff"}
-    assert set(store.load_state("")) == {"r1/a", "r10/a", "R1/a", "r1%"}
-    assert store.load_state("nothing") == {}
 
 
 def test_what_one_client_wrote_another_one_reads(store: Store, open_again: Callable[[], Store]) -> None:
