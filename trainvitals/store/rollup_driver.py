@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from trainvitals.clock import Clock
 from trainvitals.records import Point
-from trainvitals.schema import NODE_ROLLUP_NS, SECOND_NS, TRAIN_ROLLUPS
+from trainvitals.schema import NODE_ROLLUP, NODE_ROLLUP_NS, SECOND_NS, TRAIN_ROLLUPS
 from trainvitals.store.protocol import Sink, Store
 from trainvitals.store.rollup import NODE_FIELDS, node_rollup, rollup, train_fields
 
@@ -41,7 +41,7 @@ class DirtyNotes:
     """A sink in front of another one that notes the hours that late `train` rows fall into, in the same transaction."""
 
     def __init__(self, sink: Sink, clock: Clock) -> None:
-        self._sink = sink
+        self.inner = sink
         self._clock = clock
         self._lock = threading.Lock()
         self._touched: set[str] = set()  # hours noted since their computing began
@@ -53,14 +53,14 @@ class DirtyNotes:
         now_ns = self._clock.time_ns()
         notes = late_notes(points, now_ns)
         if not notes:
-            self._sink.commit(points, state)
+            self.inner.commit(points, state)
             return
         with self._lock:  # an hour is begun and finished before these rows are stored or after, never in between
             self._touched.update(notes)
-            self._sink.commit(points, {**state, **{key: str(now_ns).encode() for key in notes}})
+            self.inner.commit(points, {**state, **{key: str(now_ns).encode() for key in notes}})
 
     def load_state(self, prefix: str) -> dict[str, bytes]:
-        return self._sink.load_state(prefix)
+        return self.inner.load_state(prefix)
 
     def begin(self, key: str) -> None:
         """The hour of ``key`` is going to be computed: what is noted from now on is new."""
@@ -71,7 +71,7 @@ class DirtyNotes:
         """The hour was computed: forget the note, unless rows came meanwhile."""
         with self._lock:
             if key not in self._touched:
-                self._sink.commit([], {key: None})
+                self.inner.commit([], {key: None})
 
 
 def late_notes(points: Sequence[Point], now_ns: int) -> dict[str, int]:
@@ -223,6 +223,8 @@ class NodeRollupDriver:
         horizon_ns = self._clock.time_ns() - GRACE_NS - round(max(0.0, self._waiting_s()) * 1e9)
         end_ns = _floor(horizon_ns, NODE_ROLLUP_NS)
         done_ns = self.done_ns()
+        if done_ns is None or end_ns > done_ns:
+            done_ns = max(done_ns or 0, self._summarised_by_others_ns(end_ns)) or None
         if done_ns is None:
             done_ns = self._next_row_ns(0, end_ns)
             if done_ns is None:
@@ -249,6 +251,11 @@ class NodeRollupDriver:
         """End of the last summarised window, None before the first."""
         blob = self._sink.load_state(self.KEY).get(self.KEY)
         return int(blob) if blob else None
+
+    def _summarised_by_others_ns(self, end_ns: int) -> int:
+        """End of the newest window in the store, 0 without one in the last day: progress is not shared between hosts."""
+        frame = self._store.raw(NODE_ROLLUP, ["n"], {}, end_ns - 24 * HOUR_NS, end_ns, limit=1, newest_first=True)
+        return 0 if frame.empty else int(frame["time_ns"].iloc[0]) + NODE_ROLLUP_NS
 
     def _next_row_ns(self, start_ns: int, end_ns: int) -> int | None:
         if start_ns >= end_ns:
