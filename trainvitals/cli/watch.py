@@ -21,10 +21,13 @@ from trainvitals.checkpoints.watcher import CheckpointWatcher
 from trainvitals.clock import Clock, SystemClock
 from trainvitals.errors import SettingsError, StoreUnavailable
 from trainvitals.settings import RunSettings, Settings
+from trainvitals.store.open import open_store
 from trainvitals.store.protocol import Sink
-from trainvitals.store.sink import open_sink
+from trainvitals.store.rollup_driver import DirtyNotes
+from trainvitals.store.sink import open_sink, waiting_s
 from trainvitals.watch.breaker_action import BreakerAction
 from trainvitals.watch.checkpoint_scan import CheckpointScanner
+from trainvitals.watch.maintenance import Maintenance
 from trainvitals.watch.proc import read_process
 from trainvitals.watch.sources import LocalProcessTable, RunSources
 from trainvitals.watch.watchdog import Watchdog
@@ -53,7 +56,12 @@ def run(options: argparse.Namespace) -> int:
     Path(run_settings.dir).mkdir(parents=True, exist_ok=True)
     with hold_watch_lock(run_settings.dir):
         _write_run_file(run_settings, clock)
-        store = open_sink(settings, f"watch/{run_settings.name}", _say, clock)
+        sink = open_sink(settings, f"watch/{run_settings.name}", _say, clock)
+        reader = open_store(settings.store, influxdb=settings.influxdb)
+        store = DirtyNotes(sink, clock)
+        maintenance = Maintenance(
+            run_settings.name, reader, store, settings.retention, clock, _say, waiting_s=lambda: waiting_s(sink)
+        )
         try:
             watchdog = build(settings, run_settings, store, clock)
             _restore(watchdog, stop)
@@ -61,11 +69,14 @@ def run(options: argparse.Namespace) -> int:
             while not stop.is_set():
                 # Behind: read on at once. Up to date: wait a little.
                 if not watchdog.turn():
+                    maintenance.poll()
                     stop.wait(settings.watch.poll_s)
             watchdog.note("the watchdog was stopped", pid=os.getpid())
             watchdog.turn()
         finally:
-            store.close()
+            maintenance.close()
+            reader.close()
+            sink.close()
     return 0
 
 
