@@ -23,7 +23,9 @@ from trainvitals.store.influx_connection import FileLimitExceeded, InfluxConnect
 from trainvitals.store.line_protocol import MAX_TIME_NS, MIN_TIME_NS, decode_tag, marker, read_field, stored_field, stored_tag
 
 Where = Mapping[str, str | Sequence[str]]
-PAGE_ROWS = 100_000
+#: influxd marks every answer of more than 10,000 rows of a series as partial, complete or not (measured on 1.6.7), and a
+#: ``max-row-limit`` of old versions has the same size: with pages of this size the mark means what it says.
+PAGE_ROWS = 10_000
 _VALUES_A_QUERY = 200
 #: A range that is refused although it is this short is refused for good (files of InfluxDB 3 hold up to ten minutes).
 _SHORTEST_SPAN_NS = 600 * 10**9
