@@ -55,20 +55,24 @@ class Line:
 
 
 def split_lines(body: bytes) -> list[bytes]:
-    """Lines; a newline inside quotes is part of its line."""
-    lines, current, in_quotes, escaped = [], bytearray(), False, False
+    """Lines; a newline inside the quotes of a field is part of its line, a quote in a tag means nothing."""
+    lines, current = [], bytearray()
+    in_fields = in_quotes = escaped = False
     for byte in body:
         if byte == 0x0A and not in_quotes:
             lines.append(bytes(current))
             current.clear()
+            in_fields = escaped = False
             continue
         current.append(byte)
         if escaped:
             escaped = False
         elif byte == 0x5C:
             escaped = True
-        elif byte == 0x22:
+        elif byte == 0x22 and in_fields:
             in_quotes = not in_quotes
+        elif byte == 0x20:
+            in_fields = True
     return [line for line in [*lines, bytes(current)] if line.strip()]
 
 

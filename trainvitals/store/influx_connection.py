@@ -225,10 +225,9 @@ class InfluxConnection:
             if _FILE_LIMIT.search(reason):
                 return FileLimitExceeded(self._file_limit(reason))
             return StoreRejected(f"InfluxDB at {self.url} refused (HTTP {status}) for {database}: {reason}.")
-        if status == 0 or status in (408, 425, 429) or status >= 500 or 300 <= status < 400:
-            self._flavour = None
-            return StoreUnavailable(f"InfluxDB at {self.url} cannot serve {database} now (HTTP {status}: {reason}).")
-        return StoreRejected(f"InfluxDB at {self.url} refused (HTTP {status}) for {database}: {reason}.")
+        # Anything else may be a proxy or a rule in between that a person puts right: the points are kept.
+        self._flavour = None
+        return StoreUnavailable(f"InfluxDB at {self.url} cannot serve {database} now (HTTP {status}: {reason}).")
 
     def _no_database(self, database: str, reason: str) -> StoreUnavailable:
         return StoreUnavailable(
