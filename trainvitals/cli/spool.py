@@ -103,7 +103,7 @@ def _settle(files: list[SpoolFile], options: argparse.Namespace) -> int:
 
 def _ship(settings: Settings, files: list[SpoolFile]) -> int:
     """Deliver until every spool is empty. 1 when another process ships from one; ``StoreUnavailable`` when the store fails."""
-    store = open_store(settings.store)
+    store = open_store(settings.store, influxdb=settings.influxdb)
     is_busy = False
     try:
         for file in files:

@@ -22,7 +22,7 @@ from trainvitals.store.spool_tables import Batch, Refused
 #: One request in so many takes the newest samples: after an outage what is live is seen at once.
 NEWEST_EVERY = 4
 FIRST_PAUSE_S = 0.5
-LONGEST_PAUSE_S = 30.0
+LONGEST_PAUSE_S = 15.0
 IDLE_PAUSE_S = 1.0
 LAST_REQUESTS = 20
 MAX_REASON_CHARACTERS = 500
