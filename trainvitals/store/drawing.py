@@ -6,6 +6,7 @@ at the start, and everything after the last window (the one that is still open, 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -19,7 +20,6 @@ from trainvitals.store.rollup import MIN_POINTS, table_for
 from trainvitals.store.sqlite_buckets import bucket_width
 
 Where = Mapping[str, str | Sequence[str]]
-_HEAD = ("run", "attempt", "time_ns", "step", "n", "nonfinite")
 
 
 def buckets_for_drawing(
@@ -51,13 +51,16 @@ def buckets_for_drawing(
     windows = windows.rename(columns={"step_min": "step"})
     tail_ns = int(windows["time_ns"].iloc[-1]) + width_ns
     parts = [windows]
+
+    def of_steps(from_ns: int, to_ns: int) -> pd.DataFrame:
+        share = (min(to_ns, extent[1]) - max(from_ns, extent[0])) / (extent[1] - extent[0])
+        return store.buckets("train", fields, where, from_ns, to_ns, min(count, max(8, math.ceil(4 * count * share))), by)
+
     if start_ns < first_ns and extent[0] < first_ns:
-        parts.insert(0, store.buckets("train", fields, where, start_ns, min(first_ns, end_ns), count, by))
+        parts.insert(0, of_steps(start_ns, min(first_ns, end_ns)))
     if tail_ns <= extent[1]:
-        parts.append(store.buckets("train", fields, where, tail_ns, end_ns, count, by))
-    columns = [*_HEAD, *(f"{field}_{part}" for field in fields for part in ROLLUP_PARTS)]
-    fine = pd.concat([part[columns] for part in parts if len(part)], ignore_index=True)
-    return _grouped(fine, fields, count, by)
+        parts.append(of_steps(tail_ns, end_ns))
+    return _grouped(_Fine([part for part in parts if len(part)]), fields, count, by)
 
 
 def _extent(store: Store, where: Where, start_ns: int, end_ns: int) -> tuple[int, int] | None:
@@ -66,32 +69,51 @@ def _extent(store: Store, where: Where, start_ns: int, end_ns: int) -> tuple[int
     return None if ends[0].empty or ends[1].empty else (int(ends[0]["time_ns"].iloc[0]), int(ends[1]["time_ns"].iloc[0]))
 
 
-def _grouped(fine: pd.DataFrame, fields: Sequence[str], count: int, by: str) -> pd.DataFrame:
-    position = fine[by].to_numpy(dtype=np.int64)
+class _Fine:
+    """Columns of several frames, one after the other, as arrays: joining the frames would cost more than reading them."""
+
+    def __init__(self, parts: Sequence[pd.DataFrame]) -> None:
+        self._parts = parts
+
+    def ints(self, name: str) -> npt.NDArray[np.int64]:
+        return np.concatenate([part[name].to_numpy(dtype=np.int64, na_value=0) for part in self._parts])
+
+    def floats(self, name: str) -> npt.NDArray[np.float64]:
+        return np.concatenate([part[name].to_numpy(dtype=np.float64) for part in self._parts])
+
+    def codes(self, name: str) -> tuple[npt.NDArray[np.intp], npt.NDArray[Any]]:
+        """(number of each row's text, the texts)"""
+        codes, texts = pd.factorize(np.concatenate([part[name].to_numpy(dtype=object) for part in self._parts]))
+        return codes, np.asarray(texts)
+
+
+def _grouped(fine: _Fine, fields: Sequence[str], count: int, by: str) -> pd.DataFrame:
+    position, times = fine.ints(by), fine.ints("time_ns")
     width = bucket_width(int(position.max()) - int(position.min()) + 1, count)
     bucket = position // width * width
-    run, attempt = (pd.factorize(fine[tag])[0] for tag in ("run", "attempt"))
-    times = fine["time_ns"].to_numpy(dtype=np.int64)
+    (run, runs), (attempt, attempts) = fine.codes("run"), fine.codes("attempt")
     order = np.lexsort((times, bucket, attempt, run))
     keys = np.stack([run[order], attempt[order], bucket[order]])
     first = np.flatnonzero(np.append(True, (keys[:, 1:] != keys[:, :-1]).any(axis=0)))
-    ordered = fine.take(order)
-    n = ordered["n"].to_numpy(dtype=np.int64)
-    heads = ordered.take(first)
-    columns: dict[str, Any] = {
-        "bucket": keys[2, first],
-        "run": heads["run"].to_numpy(dtype=object),
-        "attempt": heads["attempt"].to_numpy(dtype=object),
-        "time_ns": heads["time_ns"].to_numpy(dtype=np.int64),
-        "step": pd.array(np.minimum.reduceat(ordered["step"].to_numpy(dtype=np.int64), first), dtype="Int64"),
-        "n": np.add.reduceat(n, first),
-        "nonfinite": np.add.reduceat(ordered["nonfinite"].to_numpy(dtype=np.int64, na_value=0), first),
+    n = fine.ints("n")[order]
+    steps = np.minimum.reduceat(fine.ints("step")[order], first)
+    starts = times[order][first]
+    merged = {
+        f"{field}_{part}": values
+        for field in fields
+        for part, values in _merged({part: fine.floats(f"{field}_{part}")[order] for part in ROLLUP_PARTS}, n, first).items()
     }
-    for field in fields:
-        parts = {part: ordered[f"{field}_{part}"].to_numpy(dtype=np.float64) for part in ROLLUP_PARTS}
-        columns.update({f"{field}_{part}": values for part, values in _merged(parts, n, first).items()})
-    frame = pd.DataFrame(columns).astype({"run": "str", "attempt": "str"})
-    return frame.sort_values(["time_ns", "run", "attempt"], kind="stable", ignore_index=True)
+    rising = np.lexsort((attempts[keys[1, first]].astype(str), runs[keys[0, first]].astype(str), starts))
+    columns: dict[str, Any] = {
+        "bucket": keys[2, first][rising],
+        "run": pd.array(runs[keys[0, first]][rising], dtype="str"),
+        "attempt": pd.array(attempts[keys[1, first]][rising], dtype="str"),
+        "time_ns": starts[rising],
+        "step": pd.array(steps[rising], dtype="Int64"),
+        "n": np.add.reduceat(n, first)[rising],
+        "nonfinite": np.add.reduceat(fine.ints("nonfinite")[order], first)[rising],
+    }
+    return pd.DataFrame(columns | {name: values[rising] for name, values in merged.items()})
 
 
 def _merged(
