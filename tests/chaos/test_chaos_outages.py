@@ -34,7 +34,7 @@ def spool_counters(path: Path) -> dict[str, int]:
 
 def test_a_minute_without_the_server_loses_nothing_and_the_newest_point_is_there_first(server, start_writer, tmp_path):
     databases = server.make_databases()
-    writer = start_writer(url=server.url, databases=databases, run="r", batch=20, pause_s=0.05)
+    writer = start_writer(url=server.url, databases=databases, run="r", batch=50, pause_s=0.05)
     assert wait_until(lambda: count_rows(server, databases[1], "train", "step") > 100, 30)
     server.stop()
     before = writer.acknowledged
@@ -46,8 +46,6 @@ def test_a_minute_without_the_server_loses_nothing_and_the_newest_point_is_there
     first_steps = stored_steps(server, databases[1], "r")
     assert max(first_steps) >= back, "the live view must come back before the backlog"
     writer.end()
-    spool = SpoolFile(tmp_path / "spool" / "a.spool")
-    spool.close()
     again = start_writer(url=server.url, databases=databases, run="r", count=1)
     wanted = list(range(writer.acknowledged + 1))
     assert wait_until(lambda: count_rows(server, databases[1], "train", "step") >= len(wanted), 60)
@@ -101,7 +99,7 @@ def test_a_server_with_a_full_disk_loses_nothing_once_it_has_room(start_writer, 
     try:
         server.start()
         databases = server.make_databases()
-        writer = start_writer(url=server.url, databases=databases, run="r", batch=1_000, count=200_000)
+        writer = start_writer(url=server.url, databases=databases, run="r", batch=1_000, count=120_000)
         assert writer.is_done.wait(60), "appends must not wait for the server"
         path = tmp_path / "spool" / "a.spool"
         spool_is_stuck = lambda: "no space" in (tmp_path / "errors").read_text()  # noqa: E731
@@ -113,7 +111,7 @@ def test_a_server_with_a_full_disk_loses_nothing_once_it_has_room(start_writer, 
         assert wait_until(lambda: spool_counters(path)["waiting"] == 0, 90)
         writer.end()
         assert "dead_letters" not in spool_counters(path)
-        assert sorted(stored_steps(server, databases[1], "r")) == list(range(200_000))
+        assert sorted(stored_steps(server, databases[1], "r")) == list(range(120_000))
     finally:
         server.kill()
         subprocess.run(["umount", "-l", str(disk)], check=True)

@@ -22,7 +22,7 @@ def test_twenty_kills_of_a_writer_lose_nothing_it_was_told_and_repeat_nothing(se
     chance = random.Random(7)
     acknowledged = -1
     for _ in range(20):
-        writer = start_writer(url=server.url, databases=databases, run="r", batch=7, pause_s=0.002)
+        writer = start_writer(url=server.url, databases=databases, run="r", batch=7, pause_s=0.01)
         assert wait_until(lambda: writer.acknowledged > acknowledged, 30)  # noqa: B023
         threading.Event().wait(chance.random() * 0.6)
         writer.kill()

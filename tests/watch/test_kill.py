@@ -11,7 +11,11 @@ import threading
 import time
 from pathlib import Path
 
-from trainvitals.store.sqlite import SqliteStore
+import pytest
+
+from tests.services.influx_server import INFLUXD, InfluxServer
+from trainvitals import settings as settings_module
+from trainvitals.store.open import open_store
 
 ROOT = Path(__file__).resolve().parents[2]
 FOR_EVER = (0, 2**62)
@@ -80,13 +84,29 @@ def wait_until(condition, seconds: float) -> bool:
     return condition()
 
 
-def test_twenty_kills_of_the_watchdog_and_the_trainer_lose_nothing_and_repeat_nothing(tmp_path):
+@pytest.fixture(params=["sqlite", "influxdb"])
+def store_settings(request, tmp_path):
+    """The lines of a settings file that name a store: the embedded one, or a real server behind a spool."""
+    if request.param == "sqlite":
+        yield f'store = "sqlite://{tmp_path}/store.db"\n'
+        return
+    if INFLUXD is None:
+        pytest.skip("needs influxd (Debian package influxdb)")
+    server = InfluxServer(tmp_path / "influxd").start()
+    hardware, long = server.make_databases()
+    yield (
+        f'store = "influxdb+{server.url}"\n[influxdb]\ndatabase = "{hardware}"\ndatabase_long = "{long}"\n'
+        f'[spool]\ndir = "{tmp_path}/spool"\n'
+    )
+    server.stop()
+
+
+def test_twenty_kills_of_the_watchdog_and_the_trainer_lose_nothing_and_repeat_nothing(tmp_path, store_settings):
     run_dir = tmp_path / "run"
     run_dir.mkdir()
-    (tmp_path / "trainvitals.toml").write_text(
-        f'store = "sqlite://{tmp_path}/store.db"\n[watch]\npoll_s = 0.02\nheartbeat_s = 0.5\n'
-        f'[[runs]]\nname = "r"\ndir = "{run_dir}"\n'
-    )
+    config = tmp_path / "trainvitals.toml"
+    config.write_text(f'{store_settings}[watch]\npoll_s = 0.02\nheartbeat_s = 0.5\n[[runs]]\nname = "r"\ndir = "{run_dir}"\n')
+    settings = settings_module.load(config, environ={})
     chance = random.Random(5)
     written: list[tuple[int, int]] = []
     attempt, nan_at = 1, 150
@@ -108,8 +128,9 @@ def test_twenty_kills_of_the_watchdog_and_the_trainer_lose_nothing_and_repeat_no
                 watch.kill()
                 watch.wait()
                 watch = start_watch(tmp_path, errors)
-        assert wait_until((tmp_path / "store.db").exists, 60)
-        store = SqliteStore(tmp_path / "store.db", read_only=True)
+        if store_settings.startswith('store = "sqlite'):
+            assert wait_until((tmp_path / "store.db").exists, 60)
+        store = open_store(settings.store, read_only=True, influxdb=settings.influxdb)
         try:
             done = wait_until(lambda: len(store.raw("train", ["step"], {"run": "r"}, *FOR_EVER)) >= len(set(written)), 60)
             rows = store.raw("train", ["step"], {"run": "r"}, *FOR_EVER)

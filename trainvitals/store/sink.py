@@ -82,7 +82,10 @@ def file_name(owner: str) -> str:
 
 
 def spool_stats(sink: object) -> SpoolStats | None:
-    """What waits in the spool of a sink, None when it has none. A file that cannot be read is a fault in words."""
+    """What waits in the spool of a sink, None when it has none. A file that cannot be read is a fault in words.
+    Sinks in front of another one name it ``inner``."""
+    while (inner := getattr(sink, "inner", None)) is not None:
+        sink = inner
     sink = getattr(sink, "inner", sink)
     if not isinstance(sink, Spool):
         return None
