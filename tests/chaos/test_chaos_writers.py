@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import threading
+import time
 from dataclasses import replace
 
 from chaos_writer import BASE_NS, open_spool, point
@@ -79,6 +80,23 @@ def test_points_that_the_server_will_never_take_are_dead_letters_and_can_be_sent
         spool.ship_until_empty(100)
         stats = spool.stats()
         assert stats.waiting == 0 and stats.delivered + stats.dead_letters == 1_000
+    finally:
+        spool.close()
+
+
+def test_a_backlog_older_than_the_retention_is_counted_and_what_is_younger_arrives(server, tmp_path):
+    databases = server.make_databases()
+    server.query(f'ALTER RETENTION POLICY autogen ON "{databases[1]}" DURATION 1h SHARD DURATION 1h')
+    now_ns = time.time_ns()
+    old = [replace(point("r", number), time_ns=now_ns - 86_400 * 10**9 + number) for number in range(3_000)]
+    new = [replace(point("r", number), time_ns=now_ns - 60 * 10**9 + number) for number in range(3_000, 3_500)]
+    spool = open_spool({"spool": str(tmp_path / "a.spool"), "url": server.url, "databases": databases, "deliver": False})
+    try:
+        spool.write([*old, *new])
+        assert spool.ship_until_empty(100)
+        stats = spool.stats()
+        assert sorted(stored_steps(server, databases[1], "r")) == list(range(3_000, 3_500))
+        assert (stats.delivered, stats.dead_letters) == (500, 3_000)
     finally:
         spool.close()
 

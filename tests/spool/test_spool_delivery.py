@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from spool_fakes import FakeStore, event, step, steps
 
 from trainvitals.clock import ManualClock
-from trainvitals.errors import StoreError, StoreUnavailable
+from trainvitals.errors import StoreError, StoreRejected, StoreUnavailable
 from trainvitals.records import Point
 from trainvitals.store.spool import Spool
 from trainvitals.store.spool_codec import decode_batch
@@ -109,6 +109,20 @@ def test_sifting_writes_every_good_point_and_names_every_bad_one(is_bad, partial
     found = sift(store.write, steps(0, len(is_bad)))
     assert [point.fields["step"] for point, _ in found] == [number for number, bad in enumerate(is_bad) if bad]
     assert store.steps == [number for number, bad in enumerate(is_bad) if not bad]
+
+
+def test_a_batch_that_is_refused_as_a_whole_takes_no_request_a_point(file):
+    requests = []
+
+    def beyond_retention(points):
+        requests.append(len(points))
+        raise StoreRejected(f"partial write: points beyond retention policy dropped={len(points)}")
+
+    store = FakeStore()
+    store.on_write = beyond_retention
+    file.append(steps(0, 900), {})
+    drain(Shipper(file, store))
+    assert len(requests) == 2 and file.counters()["dead_letters"] == 900
 
 
 def test_an_outage_in_the_middle_of_sifting_leaves_nothing_twice_among_the_dead_letters(file):

@@ -19,6 +19,7 @@ from trainvitals.records import Point
 from trainvitals.store.encode import check_point
 from trainvitals.store.spool_codec import MAX_BATCH_POINTS, ORDERED, decode_batch, encode_batches
 from trainvitals.store.spool_file import MAX_REQUEST_POINTS, SpoolFile
+from trainvitals.store.spool_tables import Refused
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -171,12 +172,15 @@ def test_what_is_on_its_way_is_not_dropped(open_file):
     assert count["appended"] == 5 + count["waiting"] + count["dropped_by_size"]
 
 
-@given(st.lists(st.tuples(st.sampled_from(["append", "take", "settle", "release", "later"]), st.integers(1, 40)), max_size=25))
+ACTIONS = ["append", "take", "settle", "refuse", "release", "resend", "forget", "later"]
+
+
+@given(st.lists(st.tuples(st.sampled_from(ACTIONS), st.integers(1, 40)), max_size=25))
 def test_every_appended_point_is_waiting_delivered_or_counted_as_dropped(tmp_path_factory, actions):
     from trainvitals.clock import ManualClock
 
     clock = ManualClock()
-    file = SpoolFile(tmp_path_factory.mktemp("spool") / "a.spool", clock, max_bytes=3_000, max_age_s=50.0)
+    file = SpoolFile(tmp_path_factory.mktemp("spool") / "a.spool", clock, max_bytes=3_000, max_age_s=50.0, max_dead_letters=60)
     try:
         number, taken = 0, []
         for action, amount in actions:
@@ -189,14 +193,28 @@ def test_every_appended_point_is_waiting_delivered_or_counted_as_dropped(tmp_pat
             elif action == "settle":
                 file.settle(taken)
                 taken = []
+            elif action == "refuse":
+                file.settle(taken, [Refused(batch.lane, batch.points, "no", batch.body) for batch in taken[:1]])
+                taken = []
+            elif action == "resend":
+                file.resend(None)
+            elif action == "forget":
+                file.forget([letter.id for letter in file.dead_letters(1)])
             elif action == "release":
                 file.release()
                 taken = []
             else:
                 clock.advance(amount)
             count = file.counters()
-            left = ("waiting", "delivered", "dropped_by_size", "dropped_by_age")
-            assert count.get("appended", 0) == number == sum(count.get(name, 0) for name in left)
+
+            def total(*names, count=count):
+                return sum(count.get(name, 0) for name in names)
+
+            assert total("appended") == number
+            left = total("waiting", "delivered", "refused", "dropped_by_size", "dropped_by_age")
+            assert left == number + total("resent")
+            assert total("refused") == total("dead_letters", "resent", "forgotten", "dead_letters_dropped")
+            assert total("dead_letters") == sum(letter.points for letter in file.dead_letters(1_000))
             assert count.get("bytes", 0) <= 3_000 + sum(batch.row_bytes for batch in taken)
     finally:
         file.close()

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import random
+import re
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -26,6 +27,8 @@ LONGEST_PAUSE_S = 15.0
 IDLE_PAUSE_S = 1.0
 LAST_REQUESTS = 20
 MAX_REASON_CHARACTERS = 500
+#: "partial write: points beyond retention policy dropped=12" (InfluxDB 1.x and 2.x, tsdb/store.go PartialWriteError).
+_DROPPED = re.compile(r"\bdropped=(\d+)\b")
 
 
 class Writer(Protocol):
@@ -126,8 +129,8 @@ def sift(write: Callable[[Sequence[Point]], None], points: Sequence[Point]) -> l
     try:
         write(points)
     except StoreRejected as error:
-        if len(points) == 1:
-            return [(points[0], _reason(error))]
+        if len(points) == 1 or _refused_points(str(error)) == len(points):
+            return [(point, _reason(error)) for point in points]
     else:
         return []
     middle = len(points) // 2
@@ -149,6 +152,13 @@ def _decode(batch: Batch) -> tuple[list[Point], list[Refused]]:
         else:
             good.append(point)
     return good, unfit
+
+
+def _refused_points(reason: str) -> int | None:
+    """How many points InfluxDB says it dropped. A backlog older than the retention is refused as a whole: looking for each
+    bad point of it would take two requests a point."""
+    found = _DROPPED.search(reason)
+    return int(found[1]) if found else None
 
 
 def _reason(error: Exception) -> str:
