@@ -24,6 +24,7 @@ COMMANDS = {
     "checkpoint": ("checkpoint", "list, verify or show the checkpoints in a directory"),
     "control": ("control", "pause, resume, checkpoint or stop a run through its control file"),
     "spool": ("spool", "what waits on this machine for the store: list it, send refused points again or drop them, deliver it"),
+    "store": ("store", "check, set up or copy the store that the settings name"),
     "doctor": ("doctor", "check settings, store, rights, driver and paths; say what to do"),
 }
 

@@ -108,6 +108,7 @@ class FakeInflux:
     token: str = TOKEN
     seen_paths: list[str] = field(default_factory=list)
     refused_files: int = 0
+    retention: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._types: dict[tuple[str, str, str], str] = {}
@@ -125,6 +126,9 @@ class FakeInflux:
 
             def do_POST(self) -> None:
                 fake._handle(self, self.rfile.read(int(self.headers.get("Content-Length") or 0)))
+
+            def do_PATCH(self) -> None:
+                self.do_POST()
 
             def log_message(self, *_: Any) -> None:
                 pass
@@ -165,7 +169,39 @@ class FakeInflux:
             if request.command == "POST":
                 asked |= {name: values[0] for name, values in urllib.parse.parse_qs(body.decode()).items()}
             return self._query(request, asked)
+        if self.major == 2 and parts.path.startswith(("/api/v2/orgs", "/api/v2/buckets")):
+            return self._manage(request, parts.path, asked, json.loads(body or b"{}"))
+        if self.major == 3 and parts.path == "/api/v3/configure/database":
+            name = json.loads(body)["db"]
+            if name in self._databases:
+                return self._answer(request, 409, {"error": "attempted to create a resource that already exists"})
+            self._make(name)
+            return self._answer(request, 200, None)
         return self._answer(request, 404, {"code": "not found", "message": "path not found"})
+
+    def _make(self, name: str) -> None:
+        self.behind.query(f'CREATE DATABASE "{name}"')
+        self._databases.add(name)
+
+    def _manage(self, request: BaseHTTPRequestHandler, path: str, asked: dict[str, str], document: dict[str, Any]) -> None:
+        """Organizations and buckets of the 2.x API (docs v2 api: /orgs, /buckets); a bucket's id is its name turned to hex."""
+        if path == "/api/v2/orgs":
+            if asked.get("org") != "org":
+                return self._answer(request, 404, {"code": "not found", "message": "organization name not found"})
+            return self._answer(request, 200, {"orgs": [{"id": "0a", "name": "org"}]})
+        if request.command == "GET":
+            name = asked["name"]
+            if name not in self._databases:
+                return self._answer(request, 404, {"code": "not found", "message": f'bucket "{name}" not found'})
+            return self._answer(request, 200, {"buckets": [{"id": name.encode().hex(), "name": name}]})
+        if request.command == "PATCH":
+            name = bytes.fromhex(path.rsplit("/", 1)[1]).decode()
+            self.retention[name] = document["retentionRules"]
+            return self._answer(request, 200, {"id": name.encode().hex()})
+        assert document["orgID"] == "0a"
+        self._make(document["name"])
+        self.retention[document["name"]] = document["retentionRules"]
+        return self._answer(request, 201, {"id": document["name"].encode().hex()})
 
     def _write(self, request: BaseHTTPRequestHandler, database: str, body: bytes) -> None:
         if self.major == 2 and database not in self._databases:
@@ -190,8 +226,8 @@ class FakeInflux:
                 self._types |= keys | {(database, line.measurement, tag): "tag" for tag in line.tags}
                 self._files.setdefault((database, line.measurement), set()).add(line.time_ns // FILE_NS)
                 good.append(line.text)
-            if self.major == 3:
-                self._databases.add(database)
+            if self.major == 3 and database not in self._databases:
+                self._make(database)
         status, answer = self._forward("POST", f"/write?db={urllib.parse.quote(database)}&precision=ns", b"\n".join(good))
         if status >= 300:
             return self._answer(request, status, json.loads(answer or b"{}"))

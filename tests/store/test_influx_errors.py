@@ -62,7 +62,8 @@ class Scripted:
                 self.end_headers()
                 self.wfile.write(body.encode())
 
-            do_POST = do_GET
+            def do_POST(self) -> None:
+                self.do_GET()
 
             def log_message(self, *_: object) -> None:
                 pass
@@ -160,7 +161,7 @@ def test_words_of_a_server_reach_no_terminal_as_control_characters_and_not_at_le
 
 
 def test_a_server_that_is_not_there_is_a_sentence_with_its_address_and_health_never_raises() -> None:
-    store = InfluxStore(f"http://127.0.0.1:{free_port()}", clock=ManualClock())
+    store = InfluxStore(f"http://127.0.0.1:{free_port()}", InfluxdbSettings(), ManualClock())
     with pytest.raises(StoreUnavailable, match="cannot be reached"):
         store.write([NODE])
     health = store.health()

@@ -52,7 +52,7 @@ def test_every_line_parses_by_the_rules_of_the_format_and_is_one_line(name: str,
     }  # fmt: skip
 
 
-@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_hostile_text_goes_through_a_real_server_and_comes_back_as_it_was(influx_place: InfluxPlace, data: st.DataObject) -> None:
     store = influx_place.open()

@@ -43,7 +43,7 @@ def reader_of(store: InfluxStore, place: InfluxPlace) -> Reader:
     return Reader(store.connection, Databases(*place.names))
 
 
-@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_live_tail_replay_and_import_in_any_order_give_identical_rows_on_both_stores(
     influx_place: InfluxPlace, tmp_path: Path, data: st.DataObject

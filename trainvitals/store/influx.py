@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING
 
 import pandas as pd
 
@@ -16,7 +17,6 @@ from trainvitals.clock import Clock, SystemClock
 from trainvitals.errors import StoreError
 from trainvitals.records import Event, Point
 from trainvitals.schema import MAX_EXTRA_METRICS, SCHEMA
-from trainvitals.settings import InfluxdbSettings
 from trainvitals.store import influx_buckets
 from trainvitals.store.encode import check_point, event_from_row
 from trainvitals.store.influx_connection import InfluxConnection
@@ -26,6 +26,9 @@ from trainvitals.store.influx_rights import Rights
 from trainvitals.store.influx_steps import MEASUREMENT, StepTimes
 from trainvitals.store.line_protocol import MAX_TIME_NS, MIN_TIME_NS, encode_point, marker
 from trainvitals.store.protocol import StoreHealth
+
+if TYPE_CHECKING:
+    from trainvitals.settings import InfluxdbSettings
 
 #: Bytes of lines a request: InfluxDB 3 Core takes 10 MiB, 1.x 25 MB, proxies often less.
 MAX_BODY_BYTES = 4 * 1024 * 1024
@@ -40,16 +43,13 @@ class InfluxStore:
     that it will never take (others of the batch may be stored, writing them again changes nothing); ``StoreError`` otherwise.
     """
 
-    def __init__(
-        self, url: str, settings: InfluxdbSettings | None = None, clock: Clock | None = None, read_only: bool = False
-    ) -> None:
-        chosen = settings or InfluxdbSettings()
+    def __init__(self, url: str, settings: InfluxdbSettings, clock: Clock | None = None, read_only: bool = False) -> None:
         self._clock = clock or SystemClock()
         self._read_only = read_only
-        self._databases = Databases(chosen.database, chosen.database_long)
+        self._databases = Databases(settings.database, settings.database_long)
         self.connection = InfluxConnection(
-            url, Rights(chosen.token_file, chosen.user, chosen.password_file), org=chosen.org, timeout_s=chosen.timeout_s,
-            verify=chosen.verify, ca_file=chosen.ca_file, compress=chosen.compress, v2_write=_WRITE_PATHS[chosen.write_path],
+            url, Rights(settings.token_file, settings.user, settings.password_file), org=settings.org, timeout_s=settings.timeout_s,
+            verify=settings.verify, ca_file=settings.ca_file, compress=settings.compress, v2_write=_WRITE_PATHS[settings.write_path],
         )  # fmt: skip
         self._reader = Reader(self.connection, self._databases)
         self._latest = Latest(self._reader, self._clock)

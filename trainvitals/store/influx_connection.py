@@ -142,9 +142,24 @@ class InfluxConnection:
             ) from error
         return self._tables(document, database)
 
-    def post_json(self, path: str, document: Mapping[str, Any], what: str) -> Any:
-        """A call of the management API of 2.x or 3."""
-        return self._call("POST", path, [], what, body=json.dumps(document).encode(), content="application/json").data
+    def manage(
+        self, method: str, path: str, parameters: list[tuple[str, str]], what: str, document: Mapping[str, Any] | None = None,
+        *, missing_ok: bool = False,
+    ) -> dict[str, Any]:  # fmt: skip
+        """A call of the management API of 2.x or 3; ``what`` names the object in errors. missing_ok: 404 gives nothing."""
+        body = None if document is None else dict(document)  # the client turns it into JSON
+        try:
+            answer = self._call(method, path, parameters, what, body=body, content="application/json")
+        except StoreUnavailable as error:
+            cause = error.__cause__
+            if missing_ok and isinstance(cause, ApiException) and cause.status == 404:
+                return {}
+            raise
+        try:
+            parsed = json.loads(answer.data) if answer.data else {}
+        except ValueError:
+            parsed = {}
+        return parsed if isinstance(parsed, dict) else {}
 
     def close(self) -> None:
         with self._lock:
@@ -154,7 +169,7 @@ class InfluxConnection:
             client.close()  # type: ignore[no-untyped-call]
 
     def _call(
-        self, method: str, path: str, parameters: list[tuple[str, str]], database: str, *, body: bytes | None = None,
+        self, method: str, path: str, parameters: list[tuple[str, str]], database: str, *, body: bytes | dict[str, Any] | None = None,
         form: list[tuple[str, str]] | None = None, content: str = "text/plain; charset=utf-8",
     ) -> urllib3.BaseHTTPResponse:  # fmt: skip
         headers = {"Accept": "application/json", "Content-Type": "application/x-www-form-urlencoded" if form else content}

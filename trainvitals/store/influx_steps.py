@@ -24,6 +24,9 @@ PAGE_STEPS = 16_384
 MAX_PAGES = 16
 BELIEVED_S = 60.0
 _CLUSTER_NS = 600 * 10**9
+_MOST_FOUND = 1000
+#: What another program wrote since the last look is looked for from so long before the last known row.
+_LOOK_BACK_NS = 3600 * 10**9
 _Series = tuple[str, str]
 
 
@@ -44,6 +47,7 @@ class StepTimes:
         self._reader, self._clock = reader, clock
         self._extents: dict[_Series, _Extent] = {}
         self._pages: OrderedDict[tuple[_Series, int], dict[int, int]] = OrderedDict()
+        self._found: dict[tuple[str, int, int], tuple[int, float]] = {}
 
     def settled(self, points: Sequence[Point]) -> list[Point]:
         """The points, those of `train` at the time of their step: stored, or earlier in this batch, or the next free one."""
@@ -74,13 +78,23 @@ class StepTimes:
                 page[step] = point.time_ns
 
     def time_of(self, run: str, attempt: int, step: int) -> int | None:
-        """The stored time of a step as the server knows it now."""
-        return self._rows((run, str(attempt)), f'"step" = {int(step)}', MIN_TIME_NS, MAX_TIME_NS).get(step)
+        """The stored time of a step. A time that was found is remembered: it never changes, and finding it reads the run."""
+        key, now_s = (run, attempt, step), self._clock.monotonic_s()
+        found = self._found.get(key)
+        if found is not None and now_s - found[1] < BELIEVED_S:
+            return found[0]
+        time_ns = self._rows((run, str(attempt)), f'"step" = {int(step)}', MIN_TIME_NS, MAX_TIME_NS).get(step)
+        if time_ns is not None:
+            if len(self._found) >= _MOST_FOUND:
+                self._found.clear()
+            self._found[key] = (time_ns, now_s)
+        return time_ns
 
     def forget(self) -> None:
         """It is not known what the server holds now."""
         self._extents.clear()
         self._pages.clear()
+        self._found.clear()
 
     def _times(self, series: _Series, wanted: Sequence[tuple[int, int]]) -> list[int]:
         extent = self._extent(series)
@@ -111,18 +125,19 @@ class StepTimes:
             return known
         for key in [key for key in self._pages if key[0] == series]:
             del self._pages[key]
-        step = identifier("step")
-        found: dict[str, list[Sequence[int]]] = {}
+        # All of a long run is read at the first look only; later ones read what is new.
+        since_ns = MIN_TIME_NS if known is None or known.last_ns is None else known.last_ns - _LOOK_BACK_NS
+        highest, last_ns = (None, None) if known is None else (known.highest, known.last_ns)
         for function in ("max", "last"):
-            tables = self._reader.grouped(MEASUREMENT, f"{function}({step})", (), _piece(series), MIN_TIME_NS, MAX_TIME_NS)
-            found[function] = [row for table in tables for row in table.rows]
-        extent = _Extent(
-            max((int(row[1]) for row in found["max"]), default=None),
-            max((int(row[0]) for row in found["last"]), default=None),
-            now_s,
-        )
-        self._extents[series] = extent
-        return extent
+            selector = f"{function}({identifier('step')})"
+            for table in self._reader.grouped(MEASUREMENT, selector, (), _piece(series), since_ns, MAX_TIME_NS):
+                for time_ns, step in table.rows:
+                    if function == "max":
+                        highest = int(step) if highest is None else max(highest, int(step))
+                    else:
+                        last_ns = int(time_ns) if last_ns is None else max(last_ns, int(time_ns))
+        self._extents[series] = _Extent(highest, last_ns, now_s)
+        return self._extents[series]
 
     def _page(self, series: _Series, number: int) -> dict[int, int]:
         page = self._pages.get((series, number))

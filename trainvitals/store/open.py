@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from trainvitals.errors import StoreError
-from trainvitals.settings import InfluxdbSettings
 from trainvitals.store.protocol import Store
 from trainvitals.store.sqlite import SqliteStore
+
+if TYPE_CHECKING:
+    from trainvitals.settings import InfluxdbSettings
 
 SCHEME = "sqlite://"
 INFLUX_PREFIX = "influxdb+"
@@ -36,10 +39,13 @@ def open_store(url: str, read_only: bool = False, influxdb: InfluxdbSettings | N
     if url.startswith(SCHEME):
         return open_embedded(url, read_only)
     if is_remote(url):
+        address = influx_address(url)
+        if influxdb is None:
+            raise StoreError(f"The store at {address} needs the settings of [influxdb]; this program was given none.")
         # Imported here: the client library costs a second that a laptop with the embedded store need not pay.
         from trainvitals.store.influx import InfluxStore
 
-        return InfluxStore(influx_address(url), influxdb, read_only=read_only)
+        return InfluxStore(address, influxdb, read_only=read_only)
     raise StoreError(
         f"The store {url[:80]!r} is of no known kind; write sqlite:// and an absolute path, or influxdb+https://host:8086."
     )
