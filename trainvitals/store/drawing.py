@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +21,10 @@ from trainvitals.store.rollup import MIN_POINTS, table_for
 from trainvitals.store.sqlite_buckets import bucket_width
 
 Where = Mapping[str, str | Sequence[str]]
+#: A run's first row stays what it is, and a chart is drawn again every few seconds. It only serves to choose the table, so an
+#: older row that is imported later does no harm.
+_FIRST_ROWS: WeakKeyDictionary[Store, dict[tuple[object, ...], int]] = WeakKeyDictionary()
+_MAX_FIRST_ROWS = 1_000
 
 
 def buckets_for_drawing(
@@ -53,10 +58,10 @@ def buckets_for_drawing(
     parts = [windows]
 
     def of_steps(from_ns: int, to_ns: int) -> pd.DataFrame:
-        share = (min(to_ns, extent[1]) - max(from_ns, extent[0])) / (extent[1] - extent[0])
+        share = (min(to_ns, extent[1]) - max(from_ns, extent[0])) / max(1, extent[1] - extent[0])
         return store.buckets("train", fields, where, from_ns, to_ns, min(count, max(8, math.ceil(4 * count * share))), by)
 
-    if start_ns < first_ns and extent[0] < first_ns:
+    if start_ns < first_ns:
         parts.insert(0, of_steps(start_ns, min(first_ns, end_ns)))
     if tail_ns <= extent[1]:
         parts.append(of_steps(tail_ns, end_ns))
@@ -65,8 +70,23 @@ def buckets_for_drawing(
 
 def _extent(store: Store, where: Where, start_ns: int, end_ns: int) -> tuple[int, int] | None:
     """First and last time that there are steps in the window."""
-    ends = [store.raw("train", ["step"], where, start_ns, end_ns, limit=1, newest_first=newest) for newest in (False, True)]
-    return None if ends[0].empty or ends[1].empty else (int(ends[0]["time_ns"].iloc[0]), int(ends[1]["time_ns"].iloc[0]))
+
+    def time_ns(newest: bool) -> int | None:
+        frame = store.raw("train", ["step"], where, start_ns, end_ns, limit=1, newest_first=newest)
+        return None if frame.empty else int(frame["time_ns"].iloc[0])
+
+    last_ns = time_ns(newest=True)
+    if last_ns is None:
+        return None
+    key = (start_ns, *((tag, value if isinstance(value, str) else tuple(value)) for tag, value in sorted(where.items())))
+    known = _FIRST_ROWS.setdefault(store, {})
+    first_ns = known.get(key)
+    if first_ns is None or first_ns > last_ns:
+        first_ns = time_ns(newest=False)
+        if len(known) >= _MAX_FIRST_ROWS:
+            known.clear()
+        known[key] = last_ns if first_ns is None else first_ns
+    return known[key], last_ns
 
 
 class _Fine:
