@@ -106,7 +106,9 @@ class SpoolSettings:
     """``[spool]``: what waits on this machine's disk for a store on another machine; the embedded store needs none."""
 
     dir: str = _setting("", "directory of the spool files, on a local disk; empty = the default place of this user")
-    max_bytes: int = _setting(256 * 1024 * 1024, "bytes that one spool holds; beyond it the oldest points are dropped and counted")
+    max_bytes: int = _setting(
+        256 * 1024 * 1024, "bytes that one spool holds; beyond it the oldest points are dropped and counted"
+    )
     max_age_s: float = _setting(7 * 86_400.0, "seconds that a point waits; older ones are dropped and counted")
     max_dead_letters: int = _setting(10_000, "refused points that are kept; beyond it the oldest are dropped and counted")
 

@@ -5,31 +5,15 @@ from __future__ import annotations
 import subprocess
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 
 import pytest
+from chaos_tools import spool_counters, stored_steps, wait_until
 from chaos_writer import open_spool, point
-from conftest import wait_until
 
 from tests.services.fake_influx import FakeInflux
 from tests.services.influx_server import InfluxServer, count_rows
-from trainvitals.store.spool_file import SpoolFile
 
 OUTAGE_S = 60.0
-
-
-def stored_steps(server: InfluxServer, database: str, run: str) -> list[int]:
-    """Every row's step, as the server itself tells it; a step stored twice stands here twice."""
-    (result,) = server.query(f'SELECT "step" FROM "train" WHERE "run" = \'{run}\'', database)
-    return [int(row[1]) for series in result.get("series", []) for row in series["values"]]
-
-
-def spool_counters(path: Path) -> dict[str, int]:
-    file = SpoolFile(path)
-    try:
-        return file.counters()
-    finally:
-        file.close()
 
 
 def test_a_minute_without_the_server_loses_nothing_and_the_newest_point_is_there_first(server, start_writer, tmp_path):

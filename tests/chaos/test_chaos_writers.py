@@ -7,9 +7,8 @@ import threading
 import time
 from dataclasses import replace
 
+from chaos_tools import spool_counters, stored_steps, wait_until
 from chaos_writer import BASE_NS, open_spool, point
-from conftest import wait_until
-from test_chaos_outages import spool_counters, stored_steps
 
 from tests.services.influx_server import count_rows
 from trainvitals.store.spool_codec import decode_batch

@@ -66,7 +66,9 @@ def samples(elapsed_s: float, time_ns: int, run: str = "") -> list[NodeSample]:
     return found
 
 
-def publish(sink: Writer, stopping: threading.Event, clock: Clock | None = None, run: str = "", period_s: float = PERIOD_S) -> None:
+def publish(
+    sink: Writer, stopping: threading.Event, clock: Clock | None = None, run: str = "", period_s: float = PERIOD_S
+) -> None:
     """Write samples every ``period_s`` until ``stopping`` is set; a store that is away costs that sample, said on stderr."""
     clock = clock or SystemClock()
     started_s = clock.monotonic_s()
