@@ -81,8 +81,10 @@ _BY_RULE = {
     "loss_implausible_drop": "loss jumps or diverges", "grad_norm_spike": "loss jumps or diverges",
     "loss_drift": "loss does not come down", "loss_plateau": "loss does not come down",
     "loss_not_learning": "loss does not come down", "lr_schedule_mismatch": "loss does not come down",
-    "rank_loss_mismatch": "ranks disagree on the loss",
+    "rank_loss_mismatch": "ranks disagree on the loss", "breaker_trip": "loss jumps or diverges",
 }  # fmt: skip
+#: What the watchdog did about a symptom; it names the symptom only when nothing else does.
+_CONSEQUENCES = frozenset({"breaker_trip"})
 
 
 def symptom(rule: str) -> Symptom:
@@ -96,6 +98,18 @@ def symptom(rule: str) -> Symptom:
     if rule.startswith(("loss_", "grad_")):
         return SYMPTOMS["loss jumps or diverges"]
     return SYMPTOMS["no steps, or slow steps"]
+
+
+def leading_rule(findings: Sequence[Finding], rules: Sequence[str] = (), otherwise: str = "") -> str:
+    """The rule that names an incident's symptom: of its worst finding the earliest, never what was only done about it.
+
+    rules: all rules of the incident, for when none of its findings is known here; ``otherwise`` when there is no rule either.
+    """
+    named = [finding for finding in findings if finding.rule not in _CONSEQUENCES] or list(findings)
+    worst = max(named, key=lambda finding: (finding.severity.rank, -finding.first_step), default=None)
+    if worst is not None:
+        return worst.rule
+    return next((rule for rule in rules if rule not in _CONSEQUENCES), next(iter(rules), otherwise))
 
 
 @dataclass(frozen=True)
@@ -283,7 +297,7 @@ def _cluster(rule: str, evidence: Evidence) -> Check:
         newest = max(faults, key=lambda e: e.time_ns or 0)
         parts.append(f"{len(faults)} in the log, last: {str(newest.data.get('class') or newest.text)[:120]}")
     if bad:
-        shown = ", ".join(f"{node.node} {node.state}" for node in bad[:3])
+        shown = ", ".join(f"{node.node} {node.state}{' (simulated)' if node.is_simulated else ''}" for node in bad[:3])
         parts.append(f"nodes: {shown}{f' and {len(bad) - 3} more' if len(bad) > 3 else ''}")
     parts.extend(finding.message for finding in ranks[:1])
     if parts:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from trainvitals.incidents.triage import Evidence, triage
+from trainvitals.incidents.triage import Evidence, leading_rule, triage
 from trainvitals.incidents.verdict import ControlFacts, Verdict, VerdictInputs, VerdictWord, main_incident, verdict
 from trainvitals.records import (
     CheckpointReport,
@@ -26,7 +26,7 @@ from trainvitals.settings import RunSettings, Settings
 from trainvitals.store.protocol import Store
 from trainvitals.web.attempts import attempts_of, phase_of
 from trainvitals.web.facts import Facts, sort_out
-from trainvitals.web.metrics import last_rows, metrics_now, pace
+from trainvitals.web.metrics import extra_metrics, last_rows, metrics_now, pace
 from trainvitals.web.not_watched import not_watched
 from trainvitals.web.view import AttemptView, Check, ControlView, RunView
 
@@ -118,11 +118,14 @@ def run_view(
         attempts=attempts,
         last_step=inputs.last_step,
         last_step_time_ns=inputs.last_step_time_ns,
+        first_step_time_ns=_first_step_ns(store, run.name, attempts),
         watch_seen_ns=seen_ns,
         eta_s=remaining / steps_per_s if is_moving and steps_per_s and remaining > 0 else None,
         steps_per_s=steps_per_s,
         metrics=metrics,
+        extra_metrics=extra_metrics(store, run.name),
         checkpoints=facts.checkpoints,
+        checkpoint_history=facts.checkpoint_history,
         newest_verified=newest,
         recommended=recommended,
         incidents=facts.incidents,
@@ -179,6 +182,14 @@ def _suspect_from(facts: Facts) -> int | None:
     return min(onsets, default=None)
 
 
+def _first_step_ns(store: Store, run: str, attempts: Sequence[AttemptView]) -> int | None:
+    if not attempts:
+        return None
+    first = attempts[0]
+    stored = store.time_of_step(run, first.number, first.first_step) if first.first_step is not None else None
+    return stored if stored is not None else first.started_ns
+
+
 def _onset_ns(store: Store, run: str, facts: Facts, incident: Incident | None) -> int | None:
     if incident is None:
         return None
@@ -223,13 +234,7 @@ def checks_of(
         resumed_from_step=resumed,
         resumed_checkpoint=next((c for c in checkpoints if resumed is not None and c.step == resumed), None),
     )
-    return triage(leading_rule(incident, members), evidence)
-
-
-def leading_rule(incident: Incident, members: Sequence[Finding]) -> str:
-    """The rule that names the symptom: of the worst finding, the earliest."""
-    worst = max(members, key=lambda f: (f.severity.rank, -f.first_step), default=None)
-    return worst.rule if worst else incident.rules[0] if incident.rules else incident.family
+    return triage(leading_rule(members, incident.rules, incident.family), evidence)
 
 
 def _heartbeat(store: Store, run: str, now_ns: int) -> tuple[int | None, int]:

@@ -7,6 +7,7 @@ import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol, runtime_checkable
 
 import pandas as pd
 
@@ -28,6 +29,18 @@ METRIC_OF_RULE = (
 )
 _KINDS: Mapping[int, NonFinite] = {1: "nan", 2: "inf", 3: "-inf"}
 THROUGHPUT = ("tokens_per_s", "samples_per_s", "tflops_per_gpu", "step_time_s")
+
+
+@runtime_checkable
+class NamesExtraMetrics(Protocol):
+    """A store that knows which metrics a run logs beside the usual ones."""
+
+    def extra_metrics(self, run: str) -> list[str]: ...
+
+
+def extra_metrics(store: Store, run: str) -> tuple[str, ...]:
+    """Names of logged metrics beside ``TRAIN_METRICS``, by name; empty when the store cannot tell."""
+    return tuple(sorted(store.extra_metrics(run))) if isinstance(store, NamesExtraMetrics) else ()
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ METRIC_LABELS: Mapping[str, str] = {
     "loss": "Loss", "grad_norm": "Grad norm", "tokens_per_s": "Tokens/s", "samples_per_s": "Samples/s",
     "tflops_per_gpu": "TFLOP/s per GPU", "step_time_s": "Step time",
 }  # fmt: skip
-ACTION_LABELS: Mapping[str, str] = {"pause": "Pause…", "resume": "Resume…", "checkpoint": "Checkpoint now…", "safe": "Way back…"}
+ACTION_LABELS: Mapping[str, str] = {"pause": "Pause…", "resume": "Resume…", "checkpoint": "Checkpoint now…", "safe": "Roll back…"}
 
 
 def band(snapshot: Snapshot, run: RunView, now_ns: int, refresh_s: float) -> dict[str, Any]:
@@ -42,7 +42,7 @@ def band(snapshot: Snapshot, run: RunView, now_ns: int, refresh_s: float) -> dic
         "stale_after_s": 30,
         "refresh_s": refresh_s,
         "actions": band_actions(verdict, run),
-        "is_thin": verdict.tone in ("ok", "info") and not verdict.decision,
+        "is_thin": verdict.tone in ("ok", "info") and not verdict.decision and not verdict.automatic,
     }
 
 
@@ -52,7 +52,12 @@ def band_actions(verdict: Verdict, run: RunView) -> list[dict[str, Any]]:
     needs_you = verdict.tone in ("critical", "paused")
     if needs_you and run.recommended is not None:
         actions.append(
-            {"id": "safe", "label": f"Way back: {fmt.step(run.recommended.step)}…", "is_primary": run.control.state == "paused"}
+            {
+                "id": "safe",
+                "label": f"Roll back to {fmt.step(run.recommended.step)}…",
+                "is_primary": run.control.state == "paused" or verdict.word is VerdictWord.STOPPED,
+                "help": "what it costs, and the commands to copy; nothing is done by opening this",
+            }
         )
     if verdict.word is not VerdictWord.FINISHED:
         actions.extend(
