@@ -23,7 +23,6 @@ COMMANDS = {
     "detect": ("detect", "findings in a log or a CSV of a curve, as JSON lines"),
     "checkpoint": ("checkpoint", "list, verify or show the checkpoints in a directory"),
     "control": ("control", "pause, resume, checkpoint or stop a run through its control file"),
-    "doctor": ("doctor", "check settings, store, rights, driver and paths; say what to do"),
 }
 
 
