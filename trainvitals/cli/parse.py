@@ -6,6 +6,7 @@ import argparse
 import gzip
 import io
 import json
+import stat
 import sys
 import zlib
 from collections.abc import Iterable, Iterator
@@ -98,6 +99,9 @@ def read_log(name: str, format: str = "auto", timezone: str = "UTC") -> Iterator
                 path = Path(name)
                 if path.is_dir():
                     raise InputError(f"{name} is a directory; name a log file in it.")
+                mode = path.stat().st_mode
+                if stat.S_ISCHR(mode) or stat.S_ISBLK(mode):
+                    raise InputError(f"{name} is a device and has no end; name a log file, or - for standard input.")
                 raw = stack.enter_context(path.open("rb"))
                 mtime_ns = path.stat().st_mtime_ns
             parser = Parser(format, timezone, mtime_ns)
