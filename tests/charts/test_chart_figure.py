@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import itertools
 import json
+import math
 from typing import Any
 
 import numpy as np
@@ -161,7 +162,7 @@ def test_a_long_silence_breaks_the_line_on_the_time_axis() -> None:
 def test_an_empty_chart_says_so_and_is_valid() -> None:
     made = figure(CurveData("r", "time", ()))
     assert made["data"] == []
-    assert made["layout"]["annotations"][0]["text"] == "nothing logged in this range"
+    assert [one["text"] for one in made["layout"]["annotations"]] == ["UTC", "nothing logged in this range"]
 
 
 def test_the_zoom_of_a_viewer_hangs_on_uirevision() -> None:
@@ -228,3 +229,29 @@ def test_numbers_for_people_are_short() -> None:
 
 def test_both_palettes_name_the_same_roles() -> None:
     assert set(LIGHT) == set(DARK)
+
+
+def test_a_log_row_brings_its_own_few_ticks_and_a_constant_rate_its_own_range() -> None:
+    made = figure(CurveData("r", "step", (series("grad_norm", [0.5, 0.7, 0.95]), series("lr", [2e-4, 2e-4, 2e-4]))))["layout"]
+    assert made["yaxis"]["tickmode"] == "array" and len(made["yaxis"]["tickvals"]) <= 4
+    assert made["yaxis"]["range"][0] < math.log10(0.5) < math.log10(0.95) < made["yaxis"]["range"][1]
+    assert made["yaxis2"]["range"] == pytest.approx([1e-4, 3e-4], rel=1e-5)
+    assert made["yaxis2"]["ticktext"] == ["1e-4", "2e-4", "3e-4"]
+
+
+def test_a_spike_of_the_loss_is_never_cut_off_but_a_freak_throughput_is_said() -> None:
+    values_, high = np.full(100, 2.0), np.full(100, 2.0)
+    high[7] = 900.0
+    made = figure(CurveData("r", "step", (series("loss", values_, high=high), series("tokens_per_s", values_, high=high))))[
+        "layout"
+    ]
+    assert "range" not in made["yaxis"]
+    assert made["yaxis2"]["range"] == [0, 2.5]
+    assert made["annotations"][1]["text"] == "<b>tokens/s · 1 peak cut off, highest 900</b>"
+
+
+def test_the_time_axis_names_its_zone() -> None:
+    def texts(by: Any) -> list[str]:
+        return [one["text"] for one in figure(CurveData("r", by, (series("loss", [1, 2]),)))["layout"]["annotations"]]
+
+    assert "UTC" in texts("time") and "UTC" not in texts("step")
