@@ -4,10 +4,11 @@ import streamlit as st
 
 from pages._shared.components import check_list, checkpoint_strip, kpi_row, live_chart, node_wall
 from pages._shared.frame import head
-from pages._shared.state import Look, look, refresh_s, the_poller, theme
+from pages._shared.state import WAITING, Look, look, refresh_s, the_poller, theme
 from trainvitals.charts.checkpoints import strip
 from trainvitals.charts.nodes import wall_payload
 from trainvitals.web import format as fmt
+from trainvitals.web.draw import window_title
 from trainvitals.web.present import nodes_tile, tiles
 from trainvitals.web.view import CurveQuery
 
@@ -23,8 +24,13 @@ def top() -> None:
 
 
 def chart(seen: Look) -> None:
+    is_waiting = seen.run.last_step is None
     with st.container(key="tv-head-chart"):
-        st.text("Last 30 minutes · times in UTC · click a mark for its story, drag to zoom")
+        title = "Curves" if is_waiting else window_title(seen.run, WINDOW_S, seen.now_ns)
+        st.text(f"{title} · {fmt.zone_note(seen.zone, seen.now_ns)} · click a mark for its story, drag to zoom")
+    if is_waiting:
+        st.text(WAITING)
+        return
     query = CurveQuery(
         seen.run.name, ("loss", "grad_norm", "throughput"), by="time", theme=theme(), last_s=WINDOW_S, compact=True
     )
@@ -37,7 +43,7 @@ def chart(seen: Look) -> None:
         st.text(f"⚠ {age}: {result.error}")
     if result.figure_json:
         events = live_chart(
-            result.figure_json, key="tv_overview_chart", height=CHART_HEIGHT, label="loss and throughput, last 30 minutes"
+            result.figure_json, key="tv_overview_chart", height=CHART_HEIGHT, label="loss, grad norm and throughput"
         )
         if events.click and events.click.get("kind") == "finding":
             st.session_state["tv_finding"] = events.click.get("id")

@@ -9,6 +9,10 @@ from trainvitals.web.process import StartError, poller
 from trainvitals.web.view import RunView, Snapshot
 
 RUN_KEY = "tv_run"
+WAITING = (
+    "Waiting for the first step. The curves begin by themselves as soon as the trainer logs one.\n"
+    "If it trains already: are the log globs and the run directory in trainvitals.toml the trainer's own?"
+)
 
 
 @dataclass(frozen=True)

@@ -255,3 +255,22 @@ def test_the_time_axis_names_its_zone() -> None:
         return [one["text"] for one in figure(CurveData("r", by, (series("loss", [1, 2]),)))["layout"]["annotations"]]
 
     assert "UTC" in texts("time") and "UTC" not in texts("step")
+
+
+def _contrast(one: str, other: str) -> float:
+    def light(colour: str) -> float:
+        parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+        linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+        return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+    first, second = sorted((light(one), light(other)), reverse=True)
+    return (first + 0.05) / (second + 0.05)
+
+
+@pytest.mark.parametrize("colours", [LIGHT, DARK])
+def test_every_colour_for_text_can_be_read_and_every_mark_be_seen(colours: dict[str, str]) -> None:
+    for ground in ("card", "bg"):
+        for role in ("ink", "dim", *(name for name in colours if name.endswith("_text"))):
+            assert _contrast(colours[role], colours[ground]) >= 4.5, (role, ground)
+        for role in ("ok", "info", "warning", "critical", "paused", "loss", "grad_norm", "throughput", "lr", "gpu"):
+            assert _contrast(colours[role], colours[ground]) >= 3.0, (role, ground)

@@ -125,3 +125,9 @@ def test_a_trip_whose_findings_are_not_known_is_still_a_loss_surge() -> None:
     assert leading_rule([], ("breaker_trip", "loss_spike")) == "loss_spike"
     assert symptom(leading_rule(members := [_finding("breaker_trip", Severity.CRITICAL, 5)])).name == "loss jumps or diverges"
     assert members and leading_rule([], (), "time") == "time"
+
+
+def test_a_learning_rate_that_ran_away_is_evidence_and_a_warm_up_is_none() -> None:
+    mark, title, evidence = by_layer("loss_divergence", replace(KNOWN, lr_now=0.24, lr_usual=0.002))["code"]
+    assert (mark, title) == ("!", "Learning rate 120× what it was") and evidence.startswith("0.24 now, 0.002 before the onset.")
+    assert by_layer("loss_divergence", replace(KNOWN, lr_now=4e-3, lr_usual=2e-3))["code"][0] != "!"

@@ -121,7 +121,7 @@ def timeline_json(
         "gridcolor": colours["line"],
         "zeroline": False,
         "tickfont": {"color": colours["dim"], "size": 11},
-        "title": {"text": "attempt", "font": {"color": colours["faint"], "size": 11}, "standoff": 4},
+        "title": {"text": "attempt", "font": {"color": colours["dim"], "size": 11}, "standoff": 4},
     }
     traces = []
     for state, (role, glyph) in LOOKS.items():

@@ -47,7 +47,7 @@ def figure_dict(data: CurveData, theme: str, rows: tuple[str, ...] | None, *, co
         title = style.title + (" (log)" if is_log else "")
         if row == GPU_UTILIZATION:
             axis["range"] = [0, 105]
-            axis |= {"tickmode": "array", "tickvals": [0, 50, 100]}
+            axis |= {"tickmode": "array", "tickvals": [0, 50, 100], "ticktext": ["0 %", "50 %", "100 %"]}
         elif row == THROUGHPUT_ROW and (top := clip_top(in_row)) is not None:
             axis |= {"range": [0, top.at], "rangemode": "normal"}
             title += f" · {top.count:,} {'peaks' if top.count > 1 else 'peak'} cut off, highest {number(top.highest)}"

@@ -8,12 +8,12 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
-import shlex
 import sys
 from pathlib import Path
 
 from trainvitals.clock import SystemClock
 from trainvitals.control import ControlRequest, ControlStatus, init, look, read_request, read_status, submit
+from trainvitals.control.rollback import rollback_commands
 from trainvitals.control.view import ControlState, fallback_commands
 from trainvitals.errors import ControlConflict, ControlError, InputError
 
@@ -116,19 +116,7 @@ def _rollback(args: argparse.Namespace) -> int:
     checkpoint = Path(args.to)
     if not checkpoint.exists():
         raise InputError(f"There is no checkpoint {checkpoint}; look with: python -m trainvitals checkpoint list DIRECTORY")
-    me = "python -m trainvitals"
-    signed = f"--by {shlex.quote(args.by)} --reason {shlex.quote(args.reason)}"
-    run_dir, path = shlex.quote(str(args.run_dir)), shlex.quote(str(checkpoint.absolute()))
-    parent, name = shlex.quote(str(checkpoint.absolute().parent)), shlex.quote(checkpoint.name)
-    commands = [
-        f"{me} checkpoint verify {path} --level content",
-        f"{me} control stop {run_dir} {signed} --wait 600",
-        f"{me} control resume {run_dir} {signed} --wait 0",
-        f"# start the trainer again from {path}, in its own way:",
-        f"#   Megatron-LM:     --load {parent} --ckpt-step NUMBER_OF_{name}",
-        f"#   Hugging Face:    trainer.train(resume_from_checkpoint={path})",
-        f"#   torchtitan:      --checkpoint.load_step NUMBER_OF_{name}",
-    ]
+    commands = rollback_commands(args.run_dir, checkpoint, args.by, args.reason)
     sentence = "No supervisor runs this trainer, so nothing was changed. To go back by hand:\n" + "\n".join(commands)
     state = look(args.run_dir, SystemClock().time_ns())
     _print({"action": "rollback", "outcome": "by_hand", "commands": commands, "state": state.state}, sentence)

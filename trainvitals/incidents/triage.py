@@ -16,6 +16,8 @@ LAYERS = ("data", "code", "numerics", "cluster")
 #: Data changes this many steps before the onset are suspects; cluster events this long around it.
 DATA_WINDOW_STEPS = 200
 CLUSTER_WINDOW_NS = 30 * 60 * 10**9
+#: A learning rate this many times the usual one is evidence.
+LR_TIMES = 3.0
 BAD_NODE_STATES = frozenset({"warn", "fail", "lost", "silent"})
 
 
@@ -117,7 +119,7 @@ class Evidence:
     """What is known around the onset. Nothing here is looked up: whoever calls has it.
 
     nodes: None = no node health is collected. nonfinite: metrics that are non-finite now or were in the incident.
-    resumed_checkpoint: report of the checkpoint the running attempt started from, None = not known.
+    lr_now, lr_usual: learning rate now and before the onset. resumed_checkpoint: report of the checkpoint the running attempt started from, None = not known.
     """
 
     onset_step: int | None = None
@@ -130,6 +132,8 @@ class Evidence:
     nodes: Sequence[NodeSample] | None = None
     nonfinite: Sequence[tuple[str, NonFinite]] = ()
     loss_scale: float | None = None
+    lr_now: float | None = None
+    lr_usual: float | None = None
     has_grad_norm: bool = False
     resumed_from_step: int | None = None
     resumed_checkpoint: CheckpointReport | None = None
@@ -211,6 +215,9 @@ def _code(rule: str, evidence: Evidence) -> Check:
     mismatch = next((f for f in evidence.findings if f.rule in ("resume_lr_mismatch", "lr_schedule_mismatch")), None)
     if mismatch is not None:
         return Check("code", "!", "Learning rate differs from the schedule", mismatch.message)
+    ran_away = _learning_rate_ran_away(evidence)
+    if ran_away is not None:
+        return ran_away
     optimizer = evidence.resumed_checkpoint.has_optimizer if evidence.resumed_checkpoint else None
     if rule.startswith("resume_") or optimizer is False:
         where = f"step {evidence.resumed_from_step:,}" if evidence.resumed_from_step is not None else "an unknown checkpoint"
@@ -251,6 +258,19 @@ def _code(rule: str, evidence: Evidence) -> Check:
         "–",
         "No restart and no change of settings",
         f"since attempt {evidence.attempt} began; see the learning rate on the curves.",
+    )
+
+
+def _learning_rate_ran_away(evidence: Evidence) -> Check | None:
+    """A warm-up doubles the rate within the points that say what is usual; more than that is no schedule."""
+    now, usual = evidence.lr_now, evidence.lr_usual
+    if now is None or not usual or usual <= 0 or now < LR_TIMES * usual:
+        return None
+    return Check(
+        "code",
+        "!",
+        f"Learning rate {now / usual:,.0f}× what it was",
+        f"{now:.3g} now, {usual:.3g} before the onset. Compare the schedule with the plan before anything is started again.",
     )
 
 

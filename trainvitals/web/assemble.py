@@ -28,7 +28,7 @@ from trainvitals.web.attempts import attempts_of, phase_of
 from trainvitals.web.facts import Facts, sort_out
 from trainvitals.web.metrics import extra_metrics, last_rows, metrics_now, pace
 from trainvitals.web.not_watched import not_watched
-from trainvitals.web.view import AttemptView, Check, ControlView, RunView
+from trainvitals.web.view import AttemptView, Check, ControlView, MetricNow, RunView
 
 DAY_NS = 86_400 * 10**9
 #: Kinds read together, and how many of the newest: bounded, so that a run of months costs what a run of an hour costs.
@@ -113,7 +113,16 @@ def run_view(
         checks=()
         if about is None
         else checks_of(
-            facts.findings, facts.events, facts.checkpoints, about, onset_ns, attempt, nodes, nonfinite, "grad_norm" in metrics
+            facts.findings,
+            facts.events,
+            facts.checkpoints,
+            about,
+            onset_ns,
+            attempt,
+            nodes,
+            nonfinite,
+            "grad_norm" in metrics,
+            metrics.get("lr"),
         ),
         attempts=attempts,
         last_step=inputs.last_step,
@@ -212,8 +221,10 @@ def checks_of(
     nodes: Sequence[NodeSample],
     nonfinite: Sequence[tuple[str, NonFinite]] = (),
     has_grad_norm: bool = False,
+    lr: MetricNow | None = None,
 ) -> tuple[Check, ...]:
-    """The checks of one incident, from what a view holds; the incidents page uses it for older incidents too."""
+    """The checks of one incident, from what a view holds; the incidents page uses it for older incidents too. lr: of an open
+    incident only."""
     members = [finding for finding in findings if finding.id in incident.finding_ids]
     resumed = attempt.resumed_from_step if attempt else None
     seen = list(nonfinite)
@@ -231,6 +242,8 @@ def checks_of(
         nodes=tuple(nodes) or None,
         nonfinite=seen,
         has_grad_norm=has_grad_norm,
+        lr_now=lr.value if lr is not None else None,
+        lr_usual=lr.usual if lr is not None else None,
         resumed_from_step=resumed,
         resumed_checkpoint=next((c for c in checkpoints if resumed is not None and c.step == resumed), None),
     )

@@ -33,7 +33,7 @@ def incident_story(run: RunView, nodes: Sequence[NodeSample], incident: Incident
     nonfinite = [(m.name, m.nonfinite) for m in run.metrics.values() if m.nonfinite is not None] if incident.is_open else []
     checks = checks_of(
         run.findings, run.events, run.checkpoints, incident, onset_ns, attempt, nodes if incident.is_open else (), nonfinite,
-        "grad_norm" in run.metrics,
+        "grad_norm" in run.metrics, run.metrics.get("lr") if incident.is_open else None,
     )  # fmt: skip
     known = [event for event in [*run.events, *run.control_history] if event.kind in NEAR_KINDS]
     known += data_changes([event for event in run.events if event.kind == "data"])

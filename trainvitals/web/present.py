@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from trainvitals.incidents.triage import BAD_NODE_STATES
-from trainvitals.incidents.verdict import Verdict, VerdictWord
+from trainvitals.incidents.verdict import Verdict, VerdictWord, gpu_hours
 from trainvitals.records import NodeSample
 from trainvitals.schema import THROUGHPUT_METRICS
 from trainvitals.web import format as fmt
@@ -77,6 +77,21 @@ def possible_actions(control: ControlView) -> tuple[str, ...]:
     if control.desired == "paused" or control.state in ("paused", "pausing"):
         return ("resume",)
     return ("pause", "checkpoint")
+
+
+def rollback_cost(run: RunView) -> str:
+    """What going back to the recommended checkpoint costs, in a sentence; empty when there is none."""
+    safe = run.recommended
+    if safe is None or safe.step is None:
+        return ""
+    redo = max(0, (run.last_step if run.last_step is not None else safe.step) - safe.step)
+    cost = f"Going back runs {redo:,} step{'s' if redo != 1 else ''} again"
+    if run.steps_per_s and redo:
+        seconds = redo / run.steps_per_s
+        hours = gpu_hours(seconds * run.settings.gpus / 3600)
+        cost += f": about {fmt.span(seconds)}" + (f" = {hours}" if hours else "")
+    holding = gpu_hours(run.settings.gpus / 60) if run.control.state == "paused" else ""
+    return cost + (f"; holding costs {holding} a minute." if holding else ".")
 
 
 def tiles(snapshot: Snapshot, run: RunView, now_ns: int) -> list[dict[str, Any]]:
@@ -181,7 +196,8 @@ def nodes_tile(nodes: Sequence[NodeSample]) -> dict[str, Any]:
         f"{warm:,} warm" if warm else "",
         f"{without:,} without GPU" if without else "",
     ]
-    simulated = " · simulated" if any(node.is_simulated for node in nodes) else ""
+    made_up = sum(node.is_simulated for node in nodes)
+    simulated = f" · {'all' if made_up == len(nodes) else f'{made_up:,}'} simulated" if made_up else ""
     context = (" · ".join(part for part in parts if part) or "all well") + simulated
     return {
         "label": "Nodes",
