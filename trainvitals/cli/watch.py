@@ -21,6 +21,7 @@ from trainvitals.checkpoints.life import Patience
 from trainvitals.checkpoints.watcher import CheckpointWatcher
 from trainvitals.clock import Clock, SystemClock
 from trainvitals.errors import InputError, SettingsError, StoreUnavailable
+from trainvitals.hook.process import pid_namespace
 from trainvitals.settings import RunSettings, Settings
 from trainvitals.store.open import open_store
 from trainvitals.store.protocol import Sink
@@ -77,7 +78,7 @@ def build(settings: Settings, run_settings: RunSettings, store: Sink, clock: Clo
     watcher = CheckpointWatcher(run_settings.checkpoints, clock, patience)
     return Watchdog(
         settings, run_settings, store, clock,
-        sources=RunSources(run_settings, clock, LocalProcessTable(host, read_process)),
+        sources=RunSources(run_settings, clock, LocalProcessTable(host, read_process, pid_namespace())),
         scanner=CheckpointScanner(watcher, clock, settings.watch.checkpoint_scan_s, in_thread=scan_in_thread),
         breaker=BreakerAction(run_settings), node=host, say=_say,
     )  # fmt: skip

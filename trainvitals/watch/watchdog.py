@@ -24,6 +24,7 @@ from trainvitals.store.encode import check_point, dropped_metrics, event_point, 
 from trainvitals.store.protocol import Sink
 from trainvitals.watch.breaker_action import BreakerAction
 from trainvitals.watch.checkpoint_scan import CheckpointScanner, Scan, checkpoint_finding
+from trainvitals.watch.flood import FloodGate
 from trainvitals.watch.sources import RunSources
 
 #: Beyond this many uncommitted points nothing more is read: the trainer's own files are the longer queue.
@@ -44,6 +45,7 @@ class Counters:
     commit_failures: int = 0
     hook_lost: int = 0
     hook_errors: int = 0
+    flooded_events: int = 0
 
 
 @dataclass
@@ -78,6 +80,8 @@ class Watchdog:
         self._heartbeat_due_s = clock.monotonic_s()
         self._told_s: float | None = None
         self._scan_error = ""
+        self._trouble = ""
+        self._gate = FloodGate(clock)
         self._state_key = f"watch/{run.name}/"
 
     @property
@@ -123,24 +127,38 @@ class Watchdog:
         self._trips = []
 
     def turn(self) -> bool:
-        """Read, detect, commit, act. Returns whether there was something to read."""
+        """Read, detect, commit, act. Returns whether more is waiting to be read."""
         records: list[Step | Event] = []
         if len(self._pending.points) < MAX_PENDING_POINTS:
             records = self._sources.poll()
         for record in records:
             self._take(record)
         now_ns = self._clock.time_ns()
-        if not records:
+        is_behind = self._sources.is_behind
+        if not is_behind:  # a log that never falls silent must not hide a stall
             self._found(self._guarded(lambda: self._engine.tick(now_ns)), now_ns)
         scan = self._scanner.poll()
         if scan is not None:
             self._take_scan(scan, now_ns)
+        self._tell_trouble()
         self._beat(now_ns)
         self._commit()
         if self._trips:
             self._act(now_ns)
             self._commit()
-        return bool(records)
+        return is_behind and bool(records)
+
+    def _tell_trouble(self) -> None:
+        trouble = self._sources.trouble
+        if trouble and trouble != self._trouble:
+            text = f"{trouble} The attempt is numbered all the same; it is written down as soon as that works."
+            self.note(text)
+            self._pending.announcements.append(text)
+        self._trouble = trouble
+        flapping = self._sources.flapping()
+        if flapping:
+            self.note(flapping)
+            self._pending.announcements.append(flapping)
 
     def note(self, text: str, **data: Any) -> None:
         """Record something of the watchdog's own life (start, stop)."""
@@ -156,9 +174,12 @@ class Watchdog:
             self._last_step, self._last_step_ns = record.step, time_ns
         else:
             if record.kind == "watch":
-                self._counters.hook_lost = max(self._counters.hook_lost, int(record.data.get("lost", 0)))
-                self._counters.hook_errors = max(self._counters.hook_errors, int(record.data.get("errors", 0)))
-            self._add_event(record)
+                self._counters.hook_lost = max(self._counters.hook_lost, _count(record.data.get("lost")))
+                self._counters.hook_errors = max(self._counters.hook_errors, _count(record.data.get("errors")))
+            if self._gate.lets_through(record.kind):
+                self._add_event(record)
+            else:
+                self._counters.flooded_events += 1
         self._found(self._guarded(lambda: self._engine.update(record)), time_ns)
 
     def _guarded(self, detect: Callable[[], list[Finding]]) -> list[Finding]:
@@ -254,7 +275,13 @@ class Watchdog:
             return
         self._heartbeat_due_s = now_s + self._settings.watch.heartbeat_s
         counters = self._counters
-        lost = counters.bad_points + counters.detector_errors + counters.hook_lost + sum(self._sources.counters.values())
+        lost = (
+            counters.bad_points
+            + counters.detector_errors
+            + counters.hook_lost
+            + counters.flooded_events
+            + sum(self._sources.counters.values())
+        )
         fields: dict[str, float | int | str | bool] = {"ranks": 1, "alive": 1, "lost_records": lost}
         if self._last_step is not None and self._last_step_ns is not None:
             fields |= {
@@ -317,3 +344,8 @@ class Watchdog:
             "checkpoints": self._checkpoint_state,
         }
         return zlib.compress(json.dumps(state, separators=(",", ":")).encode(), 1)
+
+
+def _count(value: object) -> int:
+    """A counter from a trainer's file, which may hold anything."""
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**53 else 0
