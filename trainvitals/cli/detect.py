@@ -7,7 +7,7 @@ import json
 import sys
 from collections.abc import Iterator
 
-from trainvitals.cli.parse import read_log
+from trainvitals.cli.parse import FORMAT_HELP, read_log
 from trainvitals.detect.engine import Engine
 from trainvitals.errors import InputError
 from trainvitals.logs.parser import FORMATS
@@ -21,11 +21,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "file", metavar="FILE", help="a trainer's log or a CSV (step,loss,grad_norm,lr,throughput); - = stdin, .gz is fine"
     )
-    parser.add_argument("--format", default="auto", choices=FORMATS, help="grammar of the file (default: found by itself)")
-    parser.add_argument("--timezone", default="UTC", help="time zone of times that name none")
+    parser.add_argument("--format", default="auto", choices=FORMATS, metavar="NAME", help=FORMAT_HELP)
+    parser.add_argument("--timezone", default="UTC", metavar="ZONE", help="time zone of times that name none (default: UTC)")
     parser.add_argument(
         "--config", metavar="FILE", help="settings whose [detect.RULE] and [breaker] tables are used; else defaults"
     )
+    parser.epilog = "Exit code 0: nothing worse than info. 1: at least one warning. 2: no training step could be read."
 
 
 def run(args: argparse.Namespace) -> int:

@@ -34,6 +34,10 @@ _BINARY_MAGIC = (
 )
 
 
+#: ``FORMATS`` holds other spellings of these as well.
+FORMAT_HELP = "grammar: auto (found by itself), megatron, huggingface, nanogpt, hook, csv or trainer_state"
+
+
 class _Source(Protocol):
     """``read1`` returns what is there: a damaged file gives all that stands before the damage."""
 
@@ -44,8 +48,9 @@ class _Source(Protocol):
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", metavar="FILE", help="the log; .gz is accepted, - reads standard input")
-    parser.add_argument("--format", default="auto", choices=FORMATS, help="grammar of the log (default: found by itself)")
-    parser.add_argument("--timezone", default="UTC", metavar="Z", help="time zone of times that name none (default: UTC)")
+    parser.add_argument("--format", default="auto", choices=FORMATS, metavar="NAME", help=FORMAT_HELP)
+    parser.add_argument("--timezone", default="UTC", metavar="ZONE", help="time zone of times that name none (default: UTC)")
+    parser.epilog = "Exit code 0: read, also when no training step was found, which stderr says. 2: cannot be read as a log."
 
 
 def run(args: argparse.Namespace) -> int:

@@ -14,7 +14,7 @@ def rollback_commands(run_dir: str | Path, checkpoint: str | Path, by: str, reas
     directory, path = shlex.quote(str(run_dir)), shlex.quote(str(target))
     parent, name = shlex.quote(str(target.parent)), shlex.quote(target.name)
     return [
-        f"{me} checkpoint verify {path} --level content",
+        f"{me} checkpoint verify {path}",
         f"{me} control stop {directory} {signed} --wait 600",
         f"{me} control resume {directory} {signed} --wait 0",
         f"# start the trainer again from {path}, in its own way:",
