@@ -78,6 +78,7 @@ class Watchdog:
         self._last_step: int | None = None
         self._last_step_ns: int | None = None
         self._heartbeat_due_s = clock.monotonic_s()
+        self._started = (clock.time_ns(), clock.monotonic_s())
         self._told_s: float | None = None
         self._scan_error = ""
         self._trouble = ""
@@ -136,7 +137,7 @@ class Watchdog:
         now_ns = self._clock.time_ns()
         is_behind = self._sources.is_behind
         if not is_behind:  # a log that never falls silent must not hide a stall
-            self._found(self._guarded(lambda: self._engine.tick(now_ns)), now_ns)
+            self._found(self._guarded(lambda: self._engine.tick(self._steady_ns())), now_ns)
         scan = self._scanner.poll()
         if scan is not None:
             self._take_scan(scan, now_ns)
@@ -147,6 +148,11 @@ class Watchdog:
             self._act(now_ns)
             self._commit()
         return is_behind and bool(records)
+
+    def _steady_ns(self) -> int:
+        """The time as the detectors see it pass: a wall clock that is set while we run is neither a stall nor the end of one."""
+        began_ns, began_s = self._started
+        return began_ns + round((self._clock.monotonic_s() - began_s) * 1e9)
 
     def _tell_trouble(self) -> None:
         trouble = self._sources.trouble
