@@ -202,3 +202,20 @@ def with_store(home: Path, written: collections.Counter[tuple[int, int]]) -> Non
         assert len({event.id for event in findings}) == len(set(keys)) == len(findings)
     finally:
         store.close()
+
+
+def test_a_trainer_whose_restart_loop_is_killed_goes_on_and_ends_with_the_demo(
+    demo: tuple[Path, int, subprocess.Popen[bytes]],
+) -> None:
+    home, _, process = demo
+    wait_until(lambda: sum(steps_written(home / "run").values()) > 3, "the first steps")
+    (loop,) = (pid for pid, command in processes_of(home).items() if "-m trainvitals.demo.restart" in command)
+    trainer = pids_of(home)["trainer"]
+    os.kill(loop, signal.SIGKILL)
+    wait_until(lambda: loop not in processes_of(home), "the loop's end")
+    written = sum(steps_written(home / "run").values())
+    wait_until(lambda: sum(steps_written(home / "run").values()) > written + 5, "more steps")
+    assert pids_of(home)["trainer"] == trainer
+    process.send_signal(signal.SIGINT)
+    assert process.wait(40) == 0
+    wait_until(lambda: processes_of(home) == {}, "the end of every process", 15)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import sys
 import webbrowser
 from dataclasses import replace
@@ -48,7 +49,10 @@ def run(options: argparse.Namespace) -> int:
         if options.browser:
             _open_browser(address)
 
-    return run_children(children, on_ready=ready)
+    try:
+        return run_children(children, on_ready=ready)
+    finally:
+        end_orphans(config)
 
 
 def plan(
@@ -78,6 +82,18 @@ def plan(
         *(replace(child, env=environment, log_path=str(home.logs / f"{child.name.replace(' ', '-')}.log")) for child in others),
         Child("simulated nodes", nodes, environment, log_path=str(home.logs / "simulated-nodes.log")),
     ]
+
+
+def end_orphans(config: str) -> None:
+    """End trainers of this demo whose restart loop was killed: they went on training, and nobody else would end them."""
+    ours = f"{settings_module.CONFIG_VARIABLE}={config}".encode()
+    for entry in Path("/proc").glob("[0-9]*"):  # nothing where there is no /proc
+        try:
+            is_trainer = b"trainvitals.demo.trainer" in (entry / "cmdline").read_bytes().split(b"\0")
+            if is_trainer and ours in (entry / "environ").read_bytes().split(b"\0"):
+                os.kill(int(entry.name), signal.SIGTERM)
+        except OSError:
+            continue  # ended meanwhile, or somebody else's
 
 
 def _environment(config: str) -> dict[str, str]:
