@@ -34,10 +34,14 @@ from trainvitals.watch.watchdog import Watchdog
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--run", required=True, help="name of the run, as in the settings")
-    parser.add_argument("--config", help="settings file")
-    parser.add_argument("--run-dir", help="run directory; without a settings file this is enough")
-    parser.add_argument("--log", action="append", default=[], metavar="GLOB", help="log files of the trainer")
-    parser.add_argument("--checkpoints", action="append", default=[], metavar="DIR", help="directory of checkpoints")
+    parser.add_argument("--config", metavar="FILE", help="settings file (default: $TRAINVITALS_CONFIG, else ./trainvitals.toml)")
+    parser.add_argument("--run-dir", metavar="DIR", help="run directory; with it the run needs no settings file")
+    parser.add_argument(
+        "--log", action="append", default=[], metavar="GLOB", help="log files of the trainer, quoted; as often as needed"
+    )
+    parser.add_argument(
+        "--checkpoints", action="append", default=[], metavar="DIR", help="directory of checkpoints; as often as needed"
+    )
     parser.add_argument("--format", choices=("auto", "megatron", "huggingface", "nanogpt"), help="grammar of the logs")
 
 
