@@ -13,6 +13,8 @@ from trainvitals.web.present import nodes_tile, tiles
 from trainvitals.web.view import CurveQuery
 
 CHART_HEIGHT = 372
+#: Room that the choice of runs takes, where there is one.
+SELECTOR_HEIGHT = 52
 WINDOW_S = 30 * 60.0
 
 
@@ -21,6 +23,11 @@ def top() -> None:
     seen = head()
     if seen is not None:
         kpi_row(tiles(seen.snapshot, seen.run, seen.now_ns), key="tv_tiles")
+
+
+def chart_height() -> int:
+    """Pixels of the chart: the page fits one screen with and without a choice of runs."""
+    return CHART_HEIGHT - (SELECTOR_HEIGHT if len(the_poller().settings.runs) > 1 else 0)
 
 
 def chart(seen: Look) -> None:
@@ -43,7 +50,7 @@ def chart(seen: Look) -> None:
         st.text(f"⚠ {age}: {result.error}")
     if result.figure_json:
         events = live_chart(
-            result.figure_json, key="tv_overview_chart", height=CHART_HEIGHT, label="loss, grad norm and throughput"
+            result.figure_json, key="tv_overview_chart", height=chart_height(), label="loss, grad norm and throughput"
         )
         if events.click and events.click.get("kind") == "finding":
             st.session_state["tv_finding"] = events.click.get("id")
@@ -74,7 +81,7 @@ def middle() -> None:
     left, right = st.columns([2.7, 1])
     with left, st.container(key="tv-card-chart"):
         chart(seen)
-    with right, st.container(key="tv-card-checks", height=CHART_HEIGHT + 48, border=False):
+    with right, st.container(key="tv-card-checks", height=chart_height() + 48, border=False):
         checks(seen)
 
 

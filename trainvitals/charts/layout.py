@@ -131,10 +131,10 @@ def row_title(colours: Mapping[str, str], title: str, top: float, *, has_data: b
 
 
 def zone_note(colours: Mapping[str, str]) -> dict[str, Any]:
-    """Which zone the time axis speaks in, under the corner of the axes."""
+    """Which zone the time axis speaks in: at its right end, on the line where only a tick's date may stand."""
     return {
-        "name": "title", "text": "UTC", "xref": "paper", "yref": "paper", "x": 0, "y": 0, "xanchor": "right", "yanchor": "top",
-        "xshift": -8, "yshift": -5, "showarrow": False, "font": {"color": colours["dim"], "size": 11},
+        "name": "title", "text": "UTC", "xref": "paper", "yref": "paper", "x": 1, "y": 0, "xanchor": "right", "yanchor": "top",
+        "xshift": 0, "yshift": -19, "showarrow": False, "font": {"color": colours["dim"], "size": 11},
     }  # fmt: skip
 
 
