@@ -181,7 +181,8 @@ class Recorder:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
-        self.finish("finished" if kind is None else f"exception: {kind.__name__}")
+        is_planned = kind is None or (isinstance(error, SystemExit) and error.code in (None, 0))
+        self.finish("finished" if is_planned or kind is None else f"exception: {kind.__name__}")
         self.close()
 
     def _event(self, kind: object, step: object, text: object, data: Mapping[str, object]) -> None:
