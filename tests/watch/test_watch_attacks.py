@@ -9,6 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from test_watchdog import HOST, Bench
 
+from trainvitals.watch.checkpoint_scan import Scan
 from trainvitals.watch.flood import BURST
 from trainvitals.watch.sources import LocalProcessTable, TrainerProcess
 
@@ -205,3 +206,36 @@ def test_a_heartbeat_is_written_before_the_first_step(bench):
     bench.watchdog.turn()
     beat = bench.store.latest("heartbeat", ["alive", "step_max"], {"run": "r"}, 10**11, bench.clock.time_ns())
     assert len(beat) == 1
+
+
+def test_the_state_of_many_checkpoints_is_written_only_when_it_changed(bench):
+    class Scanner:
+        restored = None
+
+        def poll(self):
+            scan, self.next = self.next, None
+            return scan
+
+        def restore(self, state):
+            self.restored = state
+
+    written = []
+
+    class Recording:
+        def commit(self, points, state):
+            written.append(sorted(state))
+            bench.store.commit(points, state)
+
+        def load_state(self, prefix):
+            return bench.store.load_state(prefix)
+
+    bench.start(Recording())
+    scanner = bench.watchdog._scanner = Scanner()
+    scanner.next = Scan((), {"known": ["x" * 1_000_000]})
+    bench.header()
+    for step in range(3):
+        bench.step(step, loss=2.0)
+        bench.watchdog.turn()
+    assert written == [["watch/r/checkpoints", "watch/r/state"], ["watch/r/state"], ["watch/r/state"]]
+    bench.start()
+    assert bench.watchdog._checkpoint_state == {"known": ["x" * 1_000_000]}

@@ -74,6 +74,7 @@ class Watchdog:
         self._told_severity: dict[str, Severity] = {}
         self._checkpoint_findings: dict[str, Finding] = {}
         self._checkpoint_state: Mapping[str, Any] | None = None
+        self._is_checkpoint_state_new = False
         self._trips: list[Finding] = []
         self._last_step: int | None = None
         self._last_step_ns: int | None = None
@@ -96,7 +97,8 @@ class Watchdog:
         if blob is None:
             return
         try:
-            self._take_up(json.loads(zlib.decompress(blob)))
+            checkpoints = kept.get(self._state_key + "checkpoints")
+            self._take_up(json.loads(zlib.decompress(blob)), json.loads(zlib.decompress(checkpoints)) if checkpoints else None)
         except (ValueError, KeyError, TypeError, zlib.error) as error:
             # Written by another version: reading the files again gives the same rows and the same ids, so nothing doubles.
             text = f"the kept state could not be used ({type(error).__name__}: {error}); the run's files are read again from the start"
@@ -104,7 +106,7 @@ class Watchdog:
             self.note(text)
             self._pending.announcements.append(text)
 
-    def _take_up(self, state: Mapping[str, Any]) -> None:
+    def _take_up(self, state: Mapping[str, Any], checkpoints: dict[str, Any] | None) -> None:
         self._sources.restore(state["sources"])
         self._engine.restore(state["engine"])
         self._grouper.restore(state["incidents"])
@@ -114,9 +116,9 @@ class Watchdog:
         self._last_step, self._last_step_ns = state["last_step"]
         self._checkpoint_findings = {path: finding_from_mapping(data) for path, data in state["checkpoint_findings"].items()}
         self._trips = [finding_from_mapping(data) for data in state["trips"]]
-        if state["checkpoints"] is not None:
-            self._checkpoint_state = state["checkpoints"]
-            self._scanner.restore(state["checkpoints"])
+        if checkpoints is not None:
+            self._checkpoint_state = checkpoints
+            self._scanner.restore(checkpoints)
 
     def _start_anew(self) -> None:
         self._sources = self._sources.fresh()
@@ -125,6 +127,7 @@ class Watchdog:
         self._event_times, self._told_severity = {}, {}
         self._counters = Counters()
         self._checkpoint_findings, self._checkpoint_state = {}, None
+        self._is_checkpoint_state_new = True
         self._trips = []
 
     def turn(self) -> bool:
@@ -246,7 +249,7 @@ class Watchdog:
             self.note(f"cannot look at the checkpoints: {scan.error}")
         self._scan_error = scan.error
         if scan.state is not None and (scan.reports or self._checkpoint_state is None):
-            self._checkpoint_state = scan.state
+            self._checkpoint_state, self._is_checkpoint_state_new = scan.state, True
             self._pending.changed = True
         for report in scan.reports:
             identifier = event_id(report.path, report.state.value, now_ns)
@@ -320,8 +323,11 @@ class Watchdog:
         pending = self._pending
         if not pending.changed:
             return
+        state = {self._state_key + "state": self._state()}
+        if self._is_checkpoint_state_new:  # thousands of checkpoints are megabytes: only when they changed
+            state[self._state_key + "checkpoints"] = _packed(self._checkpoint_state)
         try:
-            self._store.commit(pending.points, {self._state_key + "state": self._state()})
+            self._store.commit(pending.points, state)
         except StoreError as error:
             self._counters.commit_failures += 1
             now_s = self._clock.monotonic_s()
@@ -333,6 +339,7 @@ class Watchdog:
             self._told_s = None
             self._say("the store answers again.")
         self._pending = _Pending()
+        self._is_checkpoint_state_new = False
         for sentence in pending.announcements:
             self._say(sentence)
 
@@ -347,9 +354,12 @@ class Watchdog:
             "last_step": [self._last_step, self._last_step_ns],
             "checkpoint_findings": {path: asdict(finding) for path, finding in self._checkpoint_findings.items()},
             "trips": [asdict(trip) for trip in self._trips],
-            "checkpoints": self._checkpoint_state,
         }
-        return zlib.compress(json.dumps(state, separators=(",", ":")).encode(), 1)
+        return _packed(state)
+
+
+def _packed(state: Mapping[str, Any] | None) -> bytes:
+    return zlib.compress(json.dumps(state, separators=(",", ":")).encode(), 1)
 
 
 def _count(value: object) -> int:
