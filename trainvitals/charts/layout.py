@@ -72,6 +72,7 @@ def axis_base(
     *,
     is_log: bool,
     extent: tuple[float, float] | None = None,
+    compact: bool = False,
 ) -> dict[str, Any]:
     """The y axis of one row; only x can be zoomed, y always follows the data. extent: lowest and highest value drawn."""
     axis: dict[str, Any] = {
@@ -86,7 +87,7 @@ def axis_base(
         "zeroline": False,
         "tickfont": {"color": colours["dim"], "size": 11},
     }
-    most = 4 if style.weight >= 1.6 else 3
+    most = 4 if style.weight >= 1.6 and not compact else 3
     if is_log and extent is not None:
         axis |= {"type": "log", "minor": {"showgrid": False}} | _explicit(log_ticks(*extent, most))
         axis["range"] = [math.log10(extent[0]) - _air(extent), math.log10(extent[1]) + _air(extent)]
