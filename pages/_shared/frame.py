@@ -75,7 +75,7 @@ def trouble(seen: Look) -> None:
 
 def head() -> Look | None:
     """Bar, trouble and verdict band, for the top of every page's first fragment; None before the first snapshot."""
-    seen = look()
+    seen = look(speaks=True)
     if seen is None:
         return None
     bar(seen)

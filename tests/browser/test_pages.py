@@ -349,6 +349,31 @@ def test_hostile_text_is_shown_as_it_is_and_nothing_leaves_the_machine(tmp_path:
         site.close()
 
 
+def test_a_store_that_was_never_there_is_said_once_with_what_to_do(tmp_path: Path, watched: Watched) -> None:
+    (tmp_path / "run").mkdir()
+    settings = tmp_path / "trainvitals.toml"
+    settings.write_text(f'store = "sqlite://{tmp_path / "none.db"}"\n[[runs]]\nname = "r"\ndir = "run"\n', encoding="utf-8")
+    port = free_port()
+    environment = {**os.environ, "TRAINVITALS_CONFIG": str(settings), "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-m", "streamlit", "run", "app.py", "--server.port", str(port)]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment) as process:
+        try:
+            for _ in range(300):
+                try:
+                    urllib.request.urlopen(f"http://127.0.0.1:{port}/_stcore/health", timeout=5).close()
+                    break
+                except OSError:
+                    threading.Event().wait(0.2)
+            watched.page.goto(f"http://localhost:{port}/")
+            shows(watched.page, "There is no store at")
+            settled(watched.page)
+            assert watched.page.get_by_text("There is no store at").count() == 1
+            assert watched.complaints == []
+        finally:
+            process.terminate()
+            process.wait(20)
+
+
 def test_nobody_may_frame_the_page(sick: Site, watched: Watched) -> None:
     with urllib.request.urlopen(f"{sick.url}/", timeout=10) as answer:
         assert "frame-ancestors 'none'" in answer.headers["content-security-policy"]
