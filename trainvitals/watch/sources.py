@@ -5,10 +5,11 @@ One step source per run (``steps_from``): the other one gives events only, so no
 
 from __future__ import annotations
 
+import contextlib
 import glob
 import zlib
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, astuple, dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -19,6 +20,7 @@ from trainvitals.errors import InputError
 from trainvitals.logs.tail import LogSource
 from trainvitals.records import Event, Step
 from trainvitals.settings import RunSettings
+from trainvitals.watch.times import dated
 
 HOOK_FILE = "metrics.rank00000.jsonl"
 #: What only the watchdog may say: from a trainer's file it is a message.
@@ -67,6 +69,7 @@ class RunSources:
         self._log = LogSource(run.logs, run.log_format, run.log_timezone, clock)
         self._numbers: dict[str, int] = {}
         self._resumed_from: dict[str, int] = {}
+        self._last_seen_ns: dict[str, int] = {}
         self._current = 0
         self._process: TrainerProcess | None = None
         self._hook_seen = False
@@ -116,7 +119,8 @@ class RunSources:
         if self._run.steps_from != "log":
             records += [self._numbered(path, record, now_ns) for path, record in self._hook.poll(self._max_bytes)]
         is_hook_quiet = not records
-        for path, record in self._log.poll(self._max_bytes):
+        from_log = self._log.poll(self._max_bytes)
+        for path, record in from_log if from_hook else self._dated(from_log, now_ns):
             if not from_hook:
                 records.append(self._numbered(path, record, now_ns))
             elif isinstance(record, Event) and record.kind in KINDS_BESIDE_THE_HOOK:
@@ -127,6 +131,40 @@ class RunSources:
         elif not self.is_behind:
             records += self._death(now_ns)
         return records
+
+    def _dated(self, found: Sequence[tuple[str, Step | Event]], now_ns: int) -> list[tuple[str, Step | Event]]:
+        """The same records; steps of a log that tells no times get one."""
+        untimed: dict[str, list[Step]] = {}
+        for path, record in found:
+            if isinstance(record, Step) and record.time_ns is None:
+                untimed.setdefault(path, []).append(record)
+        if not untimed:
+            return list(found)
+        times = {path: self._dated_steps(path, steps, now_ns) for path, steps in untimed.items()}
+        # From the end, so that an event without a time takes that of the step that follows it.
+        backwards: list[tuple[str, Step | Event]] = []
+        next_ns: dict[str, int | None] = {}
+        for path, record in reversed(found):
+            known = record
+            if record.time_ns is None:
+                known = times[path].pop() if isinstance(record, Step) else replace(record, time_ns=next_ns.get(path))
+            if isinstance(known, Step):
+                next_ns[path] = known.time_ns
+            backwards.append((path, known))
+        return backwards[::-1]
+
+    def _dated_steps(self, path: str, steps: Sequence[Step], now_ns: int) -> list[Step]:
+        previous_ns = self._last_seen_ns.get(path)
+        newest_ns = now_ns
+        if previous_ns is None:
+            with contextlib.suppress(OSError):  # it was renamed or deleted since it was read: then now is the best guess
+                newest_ns = min(now_ns, Path(path).stat().st_mtime_ns)
+        dated_steps = dated(steps, newest_ns, previous_ns)
+        self._last_seen_ns.pop(path, None)
+        self._last_seen_ns[path] = dated_steps[-1].time_ns or newest_ns
+        while len(self._last_seen_ns) > MAX_NUMBERS:
+            del self._last_seen_ns[next(iter(self._last_seen_ns))]
+        return dated_steps
 
     def _keep_promises(self) -> None:
         if not self._book.promised:
@@ -235,6 +273,7 @@ class RunSources:
             "log": self._log.to_state(),
             "numbers": self._numbers,
             "resumed_from": self._resumed_from,
+            "last_seen_ns": self._last_seen_ns,
             "current": self._current,
             "hook_seen": self._hook_seen,
             "process": None if process is None else list(astuple(process)),
@@ -247,6 +286,7 @@ class RunSources:
         self._log.restore(state["log"])
         self._numbers = dict(state["numbers"])
         self._resumed_from = dict(state["resumed_from"])
+        self._last_seen_ns = dict(state["last_seen_ns"])
         self._current = state["current"]
         self._hook_seen = state["hook_seen"]
         self._process = TrainerProcess(*state["process"]) if state["process"] else None

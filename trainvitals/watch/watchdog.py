@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import zlib
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from trainvitals.clock import Clock
@@ -179,7 +179,7 @@ class Watchdog:
         time_ns = record.time_ns if record.time_ns is not None else self._clock.time_ns()
         if isinstance(record, Step):
             self._counters.dropped_metrics += len(dropped_metrics(record))
-            self._add_point(step_point(self._run.name, record, step_time_ns(time_ns, record.step)))
+            self._add_point(step_point(self._run.name, record, step_time_ns(time_ns, record.step), record.time_estimated))
             self._last_step, self._last_step_ns = record.step, time_ns
         else:
             if record.kind == "watch":
@@ -189,7 +189,9 @@ class Watchdog:
                 self._add_event(record)
             else:
                 self._counters.flooded_events += 1
-        self._found(self._guarded(lambda: self._engine.update(record)), time_ns)
+        # A guessed time is for drawing; no rule may take it for the pace of the run.
+        judged = replace(record, time_ns=None) if isinstance(record, Step) and record.time_estimated else record
+        self._found(self._guarded(lambda: self._engine.update(judged)), time_ns)
 
     def _guarded(self, detect: Callable[[], list[Finding]]) -> list[Finding]:
         """A fault in a rule costs that record's findings, not the watchdog."""
