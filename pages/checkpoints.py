@@ -6,9 +6,11 @@ import streamlit as st
 from pages._shared.components import live_chart
 from pages._shared.frame import head_fragment
 from pages._shared.state import Look, look, refresh_s, theme
-from trainvitals.charts.checkpoints import LOOKS, timeline_json
+from pages._shared.story import table_height
+from trainvitals.charts.checkpoints import DAMAGED, LOOKS, lanes_of, timeline_json
 from trainvitals.records import CheckpointReport
 from trainvitals.web import format as fmt
+from trainvitals.web.present import rollback_cost
 
 PICKED = "tv_checkpoint"
 
@@ -23,13 +25,12 @@ def summary(seen: Look) -> None:
     if safe is None:
         st.text("No checkpoint is verified yet: none can be called safe.")
     else:
-        redo = max(0, (run.last_step or 0) - (safe.step or 0))
         why = (
             " (before the onset of the open incident)"
             if run.newest_verified is not None and run.newest_verified.path != safe.path
             else ""
         )
-        st.text(f"Safe: step {fmt.step(safe.step)}{why}, verified by {level(safe)}; going back runs {redo:,} steps again.")
+        st.text(f"Safe: step {fmt.step(safe.step)}{why}, verified by {level(safe)}. {rollback_cost(run)}")
 
 
 def level(report: CheckpointReport) -> str:
@@ -77,6 +78,14 @@ def detail(seen: Look) -> None:
         st.text(f"Written {fmt.moment(report.modified_at_ns, seen.zone, now_ns=seen.now_ns)}.")
         for reason in report.reasons[:20]:
             st.text(f"• {reason}")
+        for lane, earlier in lanes_of(seen.run.checkpoint_history, seen.run.attempts):
+            if earlier.path == report.path and earlier.state in DAMAGED and earlier.modified_at_ns != report.modified_at_ns:
+                reasons = "; ".join(earlier.reasons[:5])
+                st.text(
+                    f"{LOOKS[earlier.state][1]} Attempt {lane} left it {earlier.state.value}"
+                    + (f": {reasons}" if reasons else "")
+                    + "."
+                )
         st.code(report.path, language=None, wrap_lines=True)
 
 
@@ -87,19 +96,21 @@ def body() -> None:
     summary(seen)
     if not seen.run.checkpoints:
         return
+    lanes = len({lane for lane, _ in lanes_of(seen.run.checkpoint_history, seen.run.attempts)})
     with st.container(key="tv-card-timeline"):
         events = live_chart(
-            timeline_json(seen.run.checkpoints, seen.run.attempts, theme()),
+            timeline_json(seen.run.checkpoints, seen.run.attempts, theme(), seen.run.checkpoint_history),
             key="tv_timeline",
-            height=150,
+            height=max(110, 70 + 34 * max(1, lanes)),
             label="checkpoints by step",
         )
     if events.click and events.click.get("kind") == "checkpoint":
         st.session_state[PICKED] = str(events.click.get("id", ""))
     table = frame(seen)
     event = st.dataframe(
-        table, hide_index=True, key="tv_checkpoint_table", on_select="rerun", selection_mode="single-row", height=360
-    )
+        table, hide_index=True, key="tv_checkpoint_table", on_select="rerun", selection_mode="single-row",
+        height=table_height(len(table), 360),
+    )  # fmt: skip
     rows = event["selection"]["rows"]
     chosen = str(table["path"].iloc[rows[0]]) if rows and rows[0] < len(table) else None
     if chosen is not None and chosen != st.session_state.get("tv_checkpoint_row"):

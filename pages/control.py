@@ -35,12 +35,8 @@ def buttons(seen: Look) -> None:
         for action, label in LABELS.items():
             if st.button(label, key=f"tv_control_{action}", disabled=action not in possible):
                 open_dialog(action, seen)
-    if not possible:
-        st.text(
-            "Nothing can be asked from here: no trainer listens to this run's control file."
-            if not seen.run.control.can_act
-            else ""
-        )
+    if not possible and not seen.run.control.can_act:
+        st.text("Nothing can be asked from here: no trainer listens to this run's control file.")
     st.text(
         f"Circuit breaker: {seen.run.settings.breaker}. It may pause; it never resumes or stops. It is set in trainvitals.toml."
     )

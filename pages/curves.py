@@ -4,16 +4,18 @@ import streamlit as st
 
 from pages._shared.components import live_chart
 from pages._shared.frame import head_fragment
-from pages._shared.state import Look, look, refresh_s, the_poller, theme
+from pages._shared.state import WAITING, Look, look, refresh_s, the_poller, theme
 from pages._shared.story import tell_finding
+from pages._shared.text import plain
 from trainvitals.charts.checkpoints import describe
 from trainvitals.web import format as fmt
 from trainvitals.web import window
-from trainvitals.web.view import CurveQuery
+from trainvitals.web.view import CurveQuery, RunView
 
 CHART_HEIGHT = 600
 ROWS = ("loss", "grad_norm", "throughput", "lr", "gpu_utilization")
 SHOWN_BY_CHOICE = ("mfu", "loss_scale", "skipped", "loss_rank_min", "loss_rank_max", "loss_rank_std", "samples", "tokens")
+MORE_KEY = "tv_more"
 
 
 def forget_window() -> None:
@@ -32,7 +34,14 @@ def asked_window(by: str) -> tuple[int | None, int | None] | None:
     return window.read(by, st.query_params.get("from"), st.query_params.get("to"))
 
 
-def controls() -> tuple[str, str, tuple[str, ...]]:
+def offered(run: RunView) -> list[str]:
+    """Rows to choose from: what this run logs, and what is chosen already."""
+    known = [name for name in SHOWN_BY_CHOICE if name in run.metrics]
+    chosen = [str(name) for name in st.session_state.get(MORE_KEY) or ()]
+    return list(dict.fromkeys([*known, *run.extra_metrics, *chosen]))
+
+
+def controls(run: RunView) -> tuple[str, str, tuple[str, ...]]:
     """(axis, range, rows), as chosen above the chart."""
     with st.container(horizontal=True, vertical_alignment="center", gap="medium"):
         by_in_address = "time" if st.query_params.get("by") == "time" else "step"
@@ -49,18 +58,23 @@ def controls() -> tuple[str, str, tuple[str, ...]]:
             on_change=forget_window,
             label_visibility="collapsed",
         )
-        more = st.pills(
-            "More rows",
-            SHOWN_BY_CHOICE,
-            selection_mode="multi",
-            key="tv_more",
-            label_visibility="collapsed",
-        )
+        names = offered(run)
+        more = (
+            st.pills(
+                "More rows", names, selection_mode="multi", key=MORE_KEY, label_visibility="collapsed",
+                format_func=lambda name: plain(name.replace("_", " ")),
+            )
+            if names
+            else []
+        )  # fmt: skip
     return by or "step", span or "run", (*ROWS, *(more or ()))
 
 
 def chart(seen: Look) -> None:
-    by, span, rows = controls()
+    if seen.run.last_step is None:
+        st.text(WAITING)
+        return
+    by, span, rows = controls(seen.run)
     turn = st.session_state.get("tv_chart_turn", 0)
     linked = asked_window(by)
     zoomed = st.session_state.get("tv_zoomed")
@@ -85,7 +99,8 @@ def chart(seen: Look) -> None:
             if zoomed is None:  # a zoomed chart brings its own button
                 st.button("Leave this window", key="tv_live", on_click=forget_window)
         else:
-            st.text("Live. Drag to zoom; click a mark for its story.")
+            note = f" {fmt.zone_note(seen.zone, seen.now_ns).capitalize().replace('utc', 'UTC')}." if by == "time" else ""
+            st.text(f"Live.{note} Drag to zoom; click a mark for its story.")
     if not result.figure_json:
         return
     st.session_state["tv_last_figure"] = result.figure_json

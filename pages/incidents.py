@@ -56,9 +56,9 @@ def table(seen: Look) -> None:
 def detail(incident: Incident, seen: Look) -> None:
     story = incident_story(seen.run, seen.snapshot.nodes, incident)
     until = (
-        f"over since {fmt.moment(incident.closed_at_ns, seen.zone, now_ns=seen.now_ns)}"
+        f"ended {fmt.moment(incident.closed_at_ns, seen.zone, now_ns=seen.now_ns)}, {fmt.age((seen.now_ns - incident.closed_at_ns) / 1e9)}"
         if incident.closed_at_ns
-        else "still open"
+        else f"still open after {fmt.span((seen.now_ns - incident.opened_at_ns) / 1e9)}"
     )
     st.text(f"{GLYPHS[incident.severity.value]} · {incident.title}")
     st.text(

@@ -63,7 +63,9 @@ def detail(name: str, seen: Look) -> None:
         if len(gpus):
             st.dataframe(gpus, hide_index=True, key="tv_gpu_table")
         else:
-            st.text("No GPU of this node reports by itself." if node.state != "no_gpu" else "No NVIDIA driver on this node.")
+            st.text(
+                "No GPU of this node reports by itself." if node.state != "no_gpu" else "No GPU on this host (no NVIDIA driver)."
+            )
 
 
 def body() -> None:
@@ -73,12 +75,14 @@ def body() -> None:
     nodes = seen.snapshot.nodes
     if not nodes:
         st.text("No collector reports node health here. Training curves and checkpoints do not need it.")
-        st.text("To add it: [gpu] enabled = true in trainvitals.toml, then python -m trainvitals up; see docs/nodes.md.")
+        st.text("To add it: [gpu] enabled = true in trainvitals.toml, then python -m trainvitals up; see docs/collectors.md.")
         return
     tile = nodes_tile(nodes)
     st.text(f"{tile['value']} nodes · {tile['context']}")
-    if all(node.state == "no_gpu" for node in nodes):
-        st.text("None of them has an NVIDIA driver, so there is no GPU health to show. That is no fault.")
+    without = [node.node for node in nodes if node.state == "no_gpu"]
+    if without:
+        shown = ", ".join(without[:5]) + (f" and {len(without) - 5:,} more" if len(without) > 5 else "")
+        st.text(f"{shown}: no GPU on this host (no NVIDIA driver). That is no fault; there is no GPU health to show.")
     if any(node.is_simulated for node in nodes):
         st.text("Simulated nodes are drawn with a dashed edge: they are made up by the demo.")
     with st.container(key="tv-card-wall"):

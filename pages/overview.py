@@ -4,14 +4,17 @@ import streamlit as st
 
 from pages._shared.components import check_list, checkpoint_strip, kpi_row, live_chart, node_wall
 from pages._shared.frame import head
-from pages._shared.state import Look, look, refresh_s, the_poller, theme
+from pages._shared.state import WAITING, Look, look, refresh_s, the_poller, theme
 from trainvitals.charts.checkpoints import strip
 from trainvitals.charts.nodes import wall_payload
 from trainvitals.web import format as fmt
+from trainvitals.web.draw import window_title
 from trainvitals.web.present import nodes_tile, tiles
 from trainvitals.web.view import CurveQuery
 
 CHART_HEIGHT = 372
+#: Room that the choice of runs takes, where there is one.
+SELECTOR_HEIGHT = 52
 WINDOW_S = 30 * 60.0
 
 
@@ -22,9 +25,19 @@ def top() -> None:
         kpi_row(tiles(seen.snapshot, seen.run, seen.now_ns), key="tv_tiles")
 
 
+def chart_height() -> int:
+    """Pixels of the chart: the page fits one screen with and without a choice of runs."""
+    return CHART_HEIGHT - (SELECTOR_HEIGHT if len(the_poller().settings.runs) > 1 else 0)
+
+
 def chart(seen: Look) -> None:
+    is_waiting = seen.run.last_step is None
     with st.container(key="tv-head-chart"):
-        st.text("Last 30 minutes · times in UTC · click a mark for its story, drag to zoom")
+        title = "Curves" if is_waiting else window_title(seen.run, WINDOW_S, seen.now_ns)
+        st.text(f"{title} · {fmt.zone_note(seen.zone, seen.now_ns)} · click a mark for its story, drag to zoom")
+    if is_waiting:
+        st.text(WAITING)
+        return
     query = CurveQuery(
         seen.run.name, ("loss", "grad_norm", "throughput"), by="time", theme=theme(), last_s=WINDOW_S, compact=True
     )
@@ -37,7 +50,7 @@ def chart(seen: Look) -> None:
         st.text(f"⚠ {age}: {result.error}")
     if result.figure_json:
         events = live_chart(
-            result.figure_json, key="tv_overview_chart", height=CHART_HEIGHT, label="loss and throughput, last 30 minutes"
+            result.figure_json, key="tv_overview_chart", height=chart_height(), label="loss, grad norm and throughput"
         )
         if events.click and events.click.get("kind") == "finding":
             st.session_state["tv_finding"] = events.click.get("id")
@@ -68,7 +81,7 @@ def middle() -> None:
     left, right = st.columns([2.7, 1])
     with left, st.container(key="tv-card-chart"):
         chart(seen)
-    with right, st.container(key="tv-card-checks", height=CHART_HEIGHT + 48, border=False):
+    with right, st.container(key="tv-card-checks", height=chart_height() + 48, border=False):
         checks(seen)
 
 

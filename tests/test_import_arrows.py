@@ -17,6 +17,7 @@ MAY_IMPORT = {
     "schema": set(),
     "identity": set(),
     "settings": {"errors", "detect.tunables"},
+    "settings_page": {"settings"},
     "attempts": BASE,
     "control": {"errors", "clock"},
     "hook": {"errors", "clock", "control"},

@@ -6,6 +6,7 @@ Exit codes: 0 fine, 1 found a fault or refused, 2 wrong usage or unreadable inpu
 from __future__ import annotations
 
 import argparse
+import contextlib
 import importlib
 import os
 import sys
@@ -25,7 +26,6 @@ COMMANDS = {
     "control": ("control", "pause, resume, checkpoint or stop a run through its control file"),
     "spool": ("spool", "what waits on this machine for the store: list it, send refused points again or drop them, deliver it"),
     "store": ("store", "check, set up or copy the store that the settings name"),
-    "doctor": ("doctor", "check settings, store, rights, driver and paths; say what to do"),
 }
 
 
@@ -48,14 +48,32 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
         return code
     except TrainvitalsError as error:
-        print(f"trainvitals {options.command}: {error}", file=sys.stderr)  # noqa: T201
+        _say(options.command, str(error))
         return error.exit_code
     except BrokenPipeError:
-        # The reader of a pipe (head, less) went away; point stdout elsewhere so that the exit flush does not fail again.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _forget_stdout()  # the reader of a pipe (head, less) went away
         return 0
+    except OSError as error:
+        # A path that no command foresaw (too long, gone meanwhile), or a full disk behind stdout.
+        where = f" {error.filename}" if error.filename is not None else ""
+        _say(options.command, f"The system refused{where}: {error.strerror or error}. Check the path, its rights and the disk.")
+        _forget_stdout()
+        return TrainvitalsError.exit_code
     except KeyboardInterrupt:
         return 130
+
+
+def _say(command: str, sentence: str) -> None:
+    # Arguments and names can hold anything: control characters must not reach the terminal.
+    printable = "".join(c if c.isprintable() or c == "\n" else "\N{REPLACEMENT CHARACTER}" for c in sentence)
+    with contextlib.suppress(OSError):  # stderr is gone as well; the exit code still tells
+        print(f"trainvitals {command}: {printable}", file=sys.stderr)  # noqa: T201
+
+
+def _forget_stdout() -> None:
+    """Point stdout elsewhere, so that the flush at the exit does not fail again."""
+    with contextlib.suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 if __name__ == "__main__":

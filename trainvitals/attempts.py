@@ -9,6 +9,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -33,21 +34,26 @@ class AttemptEntry:
 
 
 class AttemptBook:
-    """Reads and extends ``attempts.jsonl``. Raises ``InputError`` when the file cannot be read or written."""
+    """Reads and extends ``attempts.jsonl``. Raises ``InputError`` when the file cannot be read or written.
+
+    What was read is remembered until the file changes: a trainer that starts every second must not cost more and more.
+    """
 
     def __init__(self, run_dir: str | Path) -> None:
         self._path = Path(run_dir) / ATTEMPTS_FILE
         #: Lines that are no attempt (torn by a crash, or edited by hand): skipped, but a person can see how many.
         self.unreadable_lines = 0
+        #: Numbers given out while the disk took nothing; ``keep_promises`` writes them.
+        self.promised: dict[str, AttemptEntry] = {}
+        #: Never give out this number or a lower one, whatever the file says (it may have been deleted).
+        self.floor = 0
+        self._numbers: dict[str, int] = {}
+        self._highest = 0
+        self._seen: tuple[int, int, int] | None = None
 
     def all(self) -> list[AttemptEntry]:
         """All attempts in the order they were written; a key or number that comes again is ignored."""
-        try:
-            raw = self._path.read_bytes()
-        except FileNotFoundError:
-            return []
-        except OSError as error:
-            raise InputError(f"Cannot read {self._path}: {error.strerror or error}.") from error
+        raw = self._read()
         entries: list[AttemptEntry] = []
         keys: set[str] = set()
         numbers: set[int] = set()
@@ -66,16 +72,75 @@ class AttemptBook:
 
     def number(self, key: str, started_ns: int | None, first_step: int | None, source: str) -> int:
         """The number of this key; a new key gets the next one, on disk before this returns."""
+        if key in self.promised:
+            return self.promised[key].attempt
+        self._look()
+        known = self._numbers.get(key)
+        if known is not None:
+            return known
+        new = AttemptEntry(self._next(), key, started_ns, first_step, source)
+        self._write(new)
+        return new.attempt
+
+    def promise(self, key: str, started_ns: int | None, first_step: int | None, source: str) -> int:
+        """A number although the disk takes nothing now. The caller keeps ``promised`` and calls ``keep_promises``."""
+        if key not in self.promised:
+            self.promised[key] = AttemptEntry(self._next(), key, started_ns, first_step, source)
+        return self.promised[key].attempt
+
+    def keep_promises(self) -> None:
+        """Write what was promised, oldest first."""
+        for key, entry in list(self.promised.items()):
+            self._look()
+            if key not in self._numbers:
+                self._write(entry)
+            del self.promised[key]
+
+    def _next(self) -> int:
+        return max(self._highest, self.floor, *(entry.attempt for entry in self.promised.values())) + 1
+
+    def _look(self) -> None:
+        seen = self._signature()
+        if seen is not None and seen == self._seen:
+            return
         entries = self.all()
-        for entry in entries:
-            if entry.key == key:
-                return entry.attempt
-        new = AttemptEntry(max((entry.attempt for entry in entries), default=0) + 1, key, started_ns, first_step, source)
+        self._numbers = {entry.key: entry.attempt for entry in entries}
+        self._highest = max(self._numbers.values(), default=0)
+        self._seen = seen
+
+    def _signature(self) -> tuple[int, int, int] | None:
         try:
-            self._append(new)
+            found = self._path.stat()
+        except OSError:
+            return None
+        return found.st_ino, found.st_size, found.st_mtime_ns
+
+    def _read(self) -> bytes:
+        try:
+            # A pipe or a device in this place must neither block nor fill the memory.
+            descriptor = os.open(self._path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return b""
+        except OSError as error:
+            raise InputError(f"Cannot read {self._path}: {error.strerror or error}.") from error
+        try:
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                raise InputError(f"Cannot read {self._path}: it is no regular file; move it away.")
+            with os.fdopen(descriptor, "rb", closefd=False) as file:
+                return file.read()
+        except OSError as error:
+            raise InputError(f"Cannot read {self._path}: {error.strerror or error}.") from error
+        finally:
+            os.close(descriptor)
+
+    def _write(self, entry: AttemptEntry) -> None:
+        try:
+            self._append(entry)
         except OSError as error:
             raise InputError(f"Cannot write {self._path}: {error.strerror or error}.") from error
-        return new.attempt
+        self._numbers[entry.key] = entry.attempt
+        self._highest = max(self._highest, entry.attempt)
+        self._seen = self._signature()
 
     def _append(self, entry: AttemptEntry) -> None:
         line = json.dumps(asdict(entry), separators=(",", ":")).encode() + b"\n"

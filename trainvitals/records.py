@@ -59,7 +59,7 @@ class Step:
     """One training step as a source told it.
 
     ``time_ns`` is the record's own time, or None when the source has none (the writer then chooses one, see
-    ``trainvitals.identity``). ``attempt`` is the number of this start of the trainer, counted from 1.
+    ``trainvitals.identity``); ``time_estimated``: it is a guess, for drawing only. ``attempt`` is the number of this start of the trainer, counted from 1.
     """
 
     step: int
@@ -67,6 +67,7 @@ class Step:
     time_ns: int | None
     values: Mapping[str, float]
     nonfinite: Mapping[str, NonFinite] = field(default_factory=dict)
+    time_estimated: bool = False
 
 
 @dataclass(frozen=True, slots=True)

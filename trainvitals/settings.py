@@ -19,6 +19,11 @@ from trainvitals.errors import SettingsError
 
 ENVIRONMENT_PREFIX = "TRAINVITALS_"
 CONFIG_VARIABLE = "TRAINVITALS_CONFIG"
+MAX_FILE_BYTES = 1 << 20
+#: Bounds of every number: beyond them waiting, listening and storing fail in ways that name no setting.
+MAX_WHOLE = 10**15
+MAX_PORT = 65_535
+SECONDS = (0.001, 31_536_000.0)
 
 
 def _setting(default: Any, help: str, *, choices: tuple[str, ...] = ()) -> Any:
@@ -201,10 +206,14 @@ def load(path: str | Path | None = None, environ: Mapping[str, str] | None = Non
     raw: dict[str, Any] = {}
     if chosen is not None:
         try:
-            raw = tomllib.loads(Path(chosen).read_text(encoding="utf-8"))
+            with Path(chosen).open("rb") as file:
+                content = file.read(MAX_FILE_BYTES + 1)
+            if len(content) > MAX_FILE_BYTES:
+                raise SettingsError(f"{chosen} is no settings file: it is larger than {MAX_FILE_BYTES} bytes.")
+            raw = tomllib.loads(content.decode("utf-8"))
         except OSError as error:
             raise SettingsError(f"Cannot read the settings file {chosen}: {error.strerror or error}.") from error
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        except (ValueError, RecursionError) as error:  # also a number with thousands of digits
             raise SettingsError(f"{chosen} is not valid TOML: {error}.") from error
     return _with_environment(parse(raw, str(chosen or "")), env)
 
@@ -241,7 +250,7 @@ def parse(raw: Mapping[str, Any], path: str = "") -> Settings:
 
 def _run(table: Mapping[str, Any], where: str, base: Path) -> RunSettings:
     run: RunSettings = _table(RunSettings, table, where)
-    if not run.name or len(run.name) > 200 or any(ord(character) < 32 for character in run.name):
+    if not run.name or len(run.name) > 200 or not run.name.isprintable():
         raise SettingsError(
             f"{where}: name is missing or holds control characters; give the run a printable name of at most 200 characters."
         )
@@ -255,7 +264,12 @@ def _run(table: Mapping[str, Any], where: str, base: Path) -> RunSettings:
         ) from error
 
     def absolute(text: str) -> str:
-        return str(base / Path(text).expanduser())
+        if "\0" in text:
+            raise SettingsError(f"{where}: the path {text!r} holds a NUL character, which no file system takes.")
+        try:
+            return str(base / Path(text).expanduser())
+        except RuntimeError as error:
+            raise SettingsError(f"{where}: the home directory in {text!r} is not known; write the path in full.") from error
 
     return replace(
         run, dir=absolute(run.dir), logs=tuple(map(absolute, run.logs)), checkpoints=tuple(map(absolute, run.checkpoints))
@@ -286,6 +300,11 @@ def _value(declared: Any, value: Any, where: str) -> Any:
         value = tuple(value) if ok else value
     else:
         ok, wanted = isinstance(value, str), "text"
+    if ok and isinstance(default, int) and not isinstance(default, bool):
+        most = MAX_PORT if declared.name == "port" else MAX_WHOLE
+        ok, wanted = value <= most, f"a whole number from 0 to {most}"
+    elif ok and isinstance(default, float) and declared.name.endswith("_s"):
+        ok, wanted = SECONDS[0] <= value <= SECONDS[1], f"a number of seconds from {SECONDS[0]:g} to {SECONDS[1]:.0f}"
     choices = declared.metadata.get("choices") or ()
     if ok and choices and value not in choices:
         ok, wanted = False, "one of " + ", ".join(choices)

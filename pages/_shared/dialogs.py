@@ -4,9 +4,10 @@ import streamlit as st
 
 from pages._shared.state import Look, the_poller
 from pages._shared.text import plain
+from trainvitals.control.rollback import rollback_commands
 from trainvitals.web import format as fmt
 from trainvitals.web.actions import ACTIONS, Outcome, ask
-from trainvitals.web.present import possible_actions
+from trainvitals.web.present import possible_actions, rollback_cost
 
 WHO_KEY = "tv_who"
 OUTCOME_KEY = "tv_outcome"
@@ -25,7 +26,7 @@ def open_dialog(action: str, seen: Look) -> None:
         st.session_state.pop(OUTCOME_KEY, None)
         {"pause": _pause, "resume": _resume, "checkpoint": _checkpoint}[action](seen)
     elif action == "safe" and seen.run.recommended is not None:
-        _way_back(seen)
+        _roll_back(seen)
 
 
 @st.dialog("Pause this run")
@@ -79,9 +80,9 @@ def _ask_form(seen: Look, action: str) -> None:
         st.error(plain(outcome.sentence))
 
 
-@st.dialog("Way back", width="medium")
-def _way_back(seen: Look) -> None:
-    """What a restart from the safe checkpoint takes. The restart itself is the trainer's own command."""
+@st.dialog("Roll back", width="large")
+def _roll_back(seen: Look) -> None:
+    """What a restart from the safe checkpoint costs and takes. The restart itself is the trainer's own command."""
     safe = seen.run.recommended
     if safe is None:
         return
@@ -91,18 +92,17 @@ def _way_back(seen: Look) -> None:
         False: "WITHOUT optimizer state: expect a rebound",
         None: "optimizer state not known",
     }[safe.has_optimizer]
-    redo = max(0, (seen.run.last_step or safe.step or 0) - (safe.step or 0))
     st.text(
         f"Safe checkpoint: step {fmt.step(safe.step)}, verified by {level}, {optimizer}, {fmt.size(safe.bytes)}.\n"
-        f"Going back runs {redo:,} steps again."
+        f"{rollback_cost(seen.run)}"
     )
-    st.code(safe.path, language=None, wrap_lines=True)
+    st.text("Nothing is done from here: your scheduler starts the trainer. On its host, from the checkout:")
+    commands = rollback_commands(seen.run.settings.dir, safe.path, st.session_state.get(WHO_KEY) or "YOUR NAME", "WHY")
+    st.code("\n".join(commands), language=None, wrap_lines=True)
     st.text(
-        "1. Stop the trainer (python -m trainvitals control stop … or your scheduler).\n"
-        "2. Start it with its own resume option on the path above.\n"
-        "3. See here that the new attempt names this step, and that the loss comes back to what was usual."
+        "Afterwards this page names the new attempt and the step it went on from; see that the loss comes back to what was usual. "
+        "Resuming instead goes on with the weights in memory."
     )
-    st.text("Resuming instead goes on with the weights in memory.")
 
 
 def asked_note() -> None:

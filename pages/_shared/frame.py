@@ -17,7 +17,7 @@ _CSS = Path(__file__).parent / "style.css"
 
 def style() -> None:
     """Our few rules on top of Streamlit's theme; all of it our own text."""
-    colours = "".join(f"--tv-{role}:{palette(theme())[role]};" for role in ("line", "card", "ink", "dim", "warning"))
+    colours = "".join(f"--tv-{role}:{palette(theme())[role]};" for role in ("line", "card", "ink", "dim", "warning_text"))
     st.html(f"<style>:root{{{colours}}}\n{_CSS.read_text(encoding='utf-8')}</style>")
 
 
@@ -75,7 +75,7 @@ def trouble(seen: Look) -> None:
 
 def head() -> Look | None:
     """Bar, trouble and verdict band, for the top of every page's first fragment; None before the first snapshot."""
-    seen = look()
+    seen = look(speaks=True)
     if seen is None:
         return None
     bar(seen)

@@ -9,6 +9,10 @@ from trainvitals.web.process import StartError, poller
 from trainvitals.web.view import RunView, Snapshot
 
 RUN_KEY = "tv_run"
+WAITING = (
+    "Waiting for the first step. The curves begin by themselves as soon as the trainer logs one.\n"
+    "If it trains already: are the log globs and the run directory in trainvitals.toml the trainer's own?"
+)
 
 
 @dataclass(frozen=True)
@@ -50,13 +54,15 @@ def choose_run() -> str:
     return chosen
 
 
-def look() -> Look | None:
-    """The newest snapshot of the chosen run; None (and a sentence) before the first one."""
+def look(*, speaks: bool = False) -> Look | None:
+    """The newest snapshot of the chosen run; None before the first one. speaks: then say why (the head of a page, once)."""
     held = the_poller()
     snapshot = held.snapshot()
     run = snapshot.run(str(st.session_state.get(RUN_KEY, "")))
     if run is not None:
         return Look(snapshot, run, held.now_ns())
+    if not speaks:
+        return None
     if snapshot.error:
         st.text(f"Nothing to show yet: {snapshot.error} This page goes on by itself as soon as it can be read.")
     else:

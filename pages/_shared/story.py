@@ -12,7 +12,7 @@ GLYPHS = {"critical": "▲ critical", "warning": "△ warning", "info": "○ inf
 
 def table_height(rows: int, most: int = 420) -> int:
     """Pixels that a table of so many rows needs, at most ``most``."""
-    return min(most, 38 + 35 * max(1, rows))
+    return min(most, 35 + 31 * max(1, rows))
 
 
 def tell_finding(finding: Finding, seen: Look) -> None:
@@ -49,6 +49,19 @@ def findings_frame(findings: list[Finding], seen: Look) -> pd.DataFrame:
     )
 
 
+def event_text(event: Event) -> str:
+    """What an event says: its own text, else what its kind carries."""
+    if event.text:
+        return event.text
+    told = event.data
+    if event.kind == "control":
+        parts = [told.get("state"), f"by {told['by']}" if told.get("by") else "", told.get("reason")]
+        return ", ".join(str(part) for part in parts if part)
+    if event.kind == "resume" and event.step is not None:
+        return f"from step {event.step:,}"
+    return str(told.get("reason") or told.get("source") or told.get("state") or "")
+
+
 def events_frame(events: list[Event], seen: Look) -> pd.DataFrame:
     """Events as a table, newest first."""
     newest = sorted(events, key=lambda event: event.time_ns or 0, reverse=True)
@@ -57,6 +70,6 @@ def events_frame(events: list[Event], seen: Look) -> pd.DataFrame:
             "time": [fmt.moment(event.time_ns, seen.zone, now_ns=seen.now_ns) for event in newest],
             "what": [event.kind.replace("_", " ") for event in newest],
             "step": [fmt.step(event.step) for event in newest],
-            "text": [event.text or str(event.data.get("source") or event.data.get("state") or "") for event in newest],
+            "text": [event_text(event) for event in newest],
         }
     )

@@ -155,9 +155,10 @@ def sick(backend: Backend, tmp_path_factory: pytest.TempPathFactory) -> Iterator
     site.close()
 
 
-@pytest.fixture
-def healthy(backend: Backend, tmp_path: Path) -> Iterator[Site]:
-    site = open_site(tmp_path, backend, sick=False)
+@pytest.fixture(scope="module")
+def healthy(backend: Backend, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    """One for all: the tests that use it stand in an order, and the last one pauses the run."""
+    site = open_site(tmp_path_factory.mktemp("healthy"), backend, sick=False)
     yield site
     site.close()
 
@@ -196,13 +197,19 @@ def shows(page: playwright_api.Page, text: str) -> None:
     playwright_api.expect(page.get_by_text(text).first).to_be_visible(timeout=WAIT_MS)
 
 
+def settled(page: playwright_api.Page) -> None:
+    """The script has run to its end: nothing more comes before the next refresh."""
+    page.wait_for_selector("[data-testid=stApp][data-test-script-state=notRunning]", timeout=WAIT_MS)
+    page.wait_for_timeout(300)
+
+
 @pytest.mark.parametrize("name", PAGES)
 def test_every_page_loads_shows_the_verdict_and_complains_of_nothing(sick: Site, watched: Watched, name: str) -> None:
     watched.page.goto(f"{sick.url}/{name}")
     shows(watched.page, "TRAINING-SICK")
     shows(watched.page, "loss 2.00 → 2.90 since step 2,400, not coming back")
     shows(watched.page, "Paused at step 2,460 by the breaker")
-    watched.page.wait_for_timeout(2500)
+    settled(watched.page)
     assert watched.page.locator("[data-testid=stException]").count() == 0
     assert watched.page.get_by_text("encountered an error").count() == 0
     assert watched.complaints == []
@@ -214,7 +221,7 @@ def test_the_overview_fits_one_screen_and_reads_in_the_order_of_decisions(sick: 
     shows(watched.page, "Check in this order")
     watched.page.wait_for_selector(".js-plotly-plot .main-svg")
     shows(watched.page, "Not watched:")
-    watched.page.wait_for_timeout(1500)
+    settled(watched.page)
     heights = watched.page.evaluate(
         "(() => { const m = document.querySelector('[data-testid=stMain]'); return [m.scrollHeight, m.clientHeight] })()"
     )
@@ -242,7 +249,7 @@ def test_a_link_to_a_window_and_to_an_incident_opens_there(sick: Site, watched: 
 def test_a_zoom_goes_into_the_address_and_is_read_at_full_resolution(sick: Site, watched: Watched) -> None:
     watched.page.goto(f"{sick.url}/curves")
     watched.page.wait_for_selector(".js-plotly-plot .main-svg")
-    watched.page.wait_for_timeout(1500)
+    settled(watched.page)
     box = watched.page.locator(".js-plotly-plot .nsewdrag").first.bounding_box()
     y = box["y"] + box["height"] / 2
     watched.page.mouse.move(box["x"] + box["width"] * 0.40, y)
@@ -260,11 +267,55 @@ def test_a_zoom_goes_into_the_address_and_is_read_at_full_resolution(sick: Site,
     assert watched.complaints == []
 
 
-def test_the_way_back_names_the_safe_checkpoint(sick: Site, watched: Watched) -> None:
+def test_roll_back_says_what_it_costs_and_gives_the_commands(sick: Site, watched: Watched) -> None:
     watched.page.goto(sick.url)
-    watched.page.get_by_role("button", name="Way back: 2,200…").click()
+    button = watched.page.get_by_role("button", name="Roll back to 2,200…")
+    button.click()
+    assert watched.page.locator(".tv-primary").count() == 1
+    dialog = watched.page.get_by_role("dialog")
     shows(watched.page, "Safe checkpoint: step 2,200")
-    shows(watched.page, str(sick.run_dir / "checkpoints" / "step-0002200"))
+    playwright_api.expect(dialog).to_contain_text("Going back runs 260 steps again: about 13 min = 28 GPU-h")
+    playwright_api.expect(dialog).to_contain_text(f"control stop {sick.run_dir} --by 'YOUR NAME' --reason WHY --wait 600")
+    playwright_api.expect(dialog).to_contain_text(str(sick.run_dir / "checkpoints" / "step-0002200"))
+
+
+def test_the_lines_of_a_page_offer_only_what_the_run_logs(sick: Site, watched: Watched) -> None:
+    watched.page.goto(f"{sick.url}/curves")
+    watched.page.wait_for_selector(".js-plotly-plot .main-svg")
+    shows(watched.page, "by step")
+    for name in ("mfu", "loss scale", "loss_scale", "skipped"):
+        assert watched.page.get_by_text(name, exact=True).count() == 0
+
+
+def test_a_phone_shows_every_page_without_scrolling_sideways(sick: Site, watched: Watched) -> None:
+    watched.page.set_viewport_size({"width": 390, "height": 844})
+    for name in PAGES:
+        watched.page.goto(f"{sick.url}/{name}")
+        shows(watched.page, "TRAINING-SICK")
+        settled(watched.page)
+        wide = watched.page.evaluate(
+            "(() => { const m = document.querySelector('[data-testid=stMain]'); return m.scrollWidth - m.clientWidth })()"
+        )
+        assert wide <= 0, name
+
+
+def test_a_store_that_is_gone_is_said_with_its_age_and_the_page_recovers_by_itself(healthy: Site, watched: Watched) -> None:
+    page = watched.page
+    page.goto(healthy.url)
+    shows(page, "nothing open")
+    healthy.is_away = True
+    healthy.backend.take_away(healthy.home)
+    shows(page, healthy.backend.gone_words)
+    shows(page, "What you see is")
+    with pytest.raises(urllib.error.HTTPError) as refused:
+        urllib.request.urlopen(f"{healthy.url}/healthz", timeout=10)
+    assert refused.value.code == 503
+    refused.value.close()
+    healthy.backend.bring_back(healthy.home)
+    healthy.is_away = False
+    playwright_api.expect(page.get_by_text(healthy.backend.gone_words)).to_have_count(0, timeout=WAIT_MS)
+    shows(page, "nothing open")
+    assert watched.complaints == []
 
 
 def test_pause_asks_who_and_why_and_the_state_comes_from_the_trainer_alone(healthy: Site, watched: Watched) -> None:
@@ -299,25 +350,6 @@ def test_pause_asks_who_and_why_and_the_state_comes_from_the_trainer_alone(healt
     assert watched.complaints == []
 
 
-def test_a_store_that_is_gone_is_said_with_its_age_and_the_page_recovers_by_itself(healthy: Site, watched: Watched) -> None:
-    page = watched.page
-    page.goto(healthy.url)
-    shows(page, "nothing open")
-    healthy.is_away = True
-    healthy.backend.take_away(healthy.home)
-    shows(page, healthy.backend.gone_words)
-    shows(page, "What you see is")
-    with pytest.raises(urllib.error.HTTPError) as refused:
-        urllib.request.urlopen(f"{healthy.url}/healthz", timeout=10)
-    assert refused.value.code == 503
-    refused.value.close()
-    healthy.backend.bring_back(healthy.home)
-    healthy.is_away = False
-    playwright_api.expect(page.get_by_text(healthy.backend.gone_words)).to_have_count(0, timeout=WAIT_MS)
-    shows(page, "nothing open")
-    assert watched.complaints == []
-
-
 def test_hostile_text_is_shown_as_it_is_and_nothing_leaves_the_machine(
     tmp_path: Path, backend: Backend, watched: Watched
 ) -> None:
@@ -326,7 +358,7 @@ def test_hostile_text_is_shown_as_it_is_and_nothing_leaves_the_machine(
         for name in PAGES:
             watched.page.goto(f"{site.url}/{name}?run={sample.RUN}")
             shows(watched.page, "TRAINING-SICK")
-            watched.page.wait_for_timeout(2500)
+            settled(watched.page)
             assert watched.page.locator("[data-testid=stMain] img").count() == 0
             assert watched.page.evaluate("window.hacked") is None
         watched.page.goto(f"{site.url}/?run={sample.RUN}")
@@ -334,11 +366,36 @@ def test_hostile_text_is_shown_as_it_is_and_nothing_leaves_the_machine(
         playwright_api.expect(band).to_contain_text("![x](http://evil.invalid/p.png) <img src=", timeout=WAIT_MS)
         watched.page.goto(f"{site.url}/?run=![q](http://evil.invalid/q.png)")
         shows(watched.page, "knows no run")
-        watched.page.wait_for_timeout(1500)
+        settled(watched.page)
         assert [url for url in watched.went_to if "evil" in url and not url.startswith(site.url)] == []
         assert watched.complaints == []
     finally:
         site.close()
+
+
+def test_a_store_that_was_never_there_is_said_once_with_what_to_do(tmp_path: Path, watched: Watched) -> None:
+    (tmp_path / "run").mkdir()
+    settings = tmp_path / "trainvitals.toml"
+    settings.write_text(f'store = "sqlite://{tmp_path / "none.db"}"\n[[runs]]\nname = "r"\ndir = "run"\n', encoding="utf-8")
+    port = free_port()
+    environment = {**os.environ, "TRAINVITALS_CONFIG": str(settings), "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-m", "streamlit", "run", "app.py", "--server.port", str(port)]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment) as process:
+        try:
+            for _ in range(300):
+                try:
+                    urllib.request.urlopen(f"http://127.0.0.1:{port}/_stcore/health", timeout=5).close()
+                    break
+                except OSError:
+                    threading.Event().wait(0.2)
+            watched.page.goto(f"http://localhost:{port}/")
+            shows(watched.page, "There is no store at")
+            settled(watched.page)
+            assert watched.page.get_by_text("There is no store at").count() == 1
+            assert watched.complaints == []
+        finally:
+            process.terminate()
+            process.wait(20)
 
 
 def test_nobody_may_frame_the_page(sick: Site, watched: Watched) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import itertools
 import json
+import math
 from typing import Any
 
 import numpy as np
@@ -161,7 +162,7 @@ def test_a_long_silence_breaks_the_line_on_the_time_axis() -> None:
 def test_an_empty_chart_says_so_and_is_valid() -> None:
     made = figure(CurveData("r", "time", ()))
     assert made["data"] == []
-    assert made["layout"]["annotations"][0]["text"] == "nothing logged in this range"
+    assert [one["text"] for one in made["layout"]["annotations"]] == ["UTC", "nothing logged in this range"]
 
 
 def test_the_zoom_of_a_viewer_hangs_on_uirevision() -> None:
@@ -228,3 +229,48 @@ def test_numbers_for_people_are_short() -> None:
 
 def test_both_palettes_name_the_same_roles() -> None:
     assert set(LIGHT) == set(DARK)
+
+
+def test_a_log_row_brings_its_own_few_ticks_and_a_constant_rate_its_own_range() -> None:
+    made = figure(CurveData("r", "step", (series("grad_norm", [0.5, 0.7, 0.95]), series("lr", [2e-4, 2e-4, 2e-4]))))["layout"]
+    assert made["yaxis"]["tickmode"] == "array" and len(made["yaxis"]["tickvals"]) <= 4
+    assert made["yaxis"]["range"][0] < math.log10(0.5) < math.log10(0.95) < made["yaxis"]["range"][1]
+    assert made["yaxis2"]["range"] == pytest.approx([1e-4, 3e-4], rel=1e-5)
+    assert made["yaxis2"]["ticktext"] == ["1e-4", "2e-4", "3e-4"]
+
+
+def test_a_spike_of_the_loss_is_never_cut_off_but_a_freak_throughput_is_said() -> None:
+    values_, high = np.full(100, 2.0), np.full(100, 2.0)
+    high[7] = 900.0
+    made = figure(CurveData("r", "step", (series("loss", values_, high=high), series("tokens_per_s", values_, high=high))))[
+        "layout"
+    ]
+    assert "range" not in made["yaxis"]
+    assert made["yaxis2"]["range"] == [0, 2.5]
+    assert made["annotations"][1]["text"] == "<b>tokens/s · 1 peak cut off, highest 900</b>"
+
+
+def test_the_time_axis_names_its_zone() -> None:
+    def texts(by: Any) -> list[str]:
+        return [one["text"] for one in figure(CurveData("r", by, (series("loss", [1, 2]),)))["layout"]["annotations"]]
+
+    assert "UTC" in texts("time") and "UTC" not in texts("step")
+
+
+def _contrast(one: str, other: str) -> float:
+    def light(colour: str) -> float:
+        parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+        linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+        return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+    first, second = sorted((light(one), light(other)), reverse=True)
+    return (first + 0.05) / (second + 0.05)
+
+
+@pytest.mark.parametrize("colours", [LIGHT, DARK])
+def test_every_colour_for_text_can_be_read_and_every_mark_be_seen(colours: dict[str, str]) -> None:
+    for ground in ("card", "bg"):
+        for role in ("ink", "dim", *(name for name in colours if name.endswith("_text"))):
+            assert _contrast(colours[role], colours[ground]) >= 4.5, (role, ground)
+        for role in ("ok", "info", "warning", "critical", "paused", "loss", "grad_norm", "throughput", "lr", "gpu"):
+            assert _contrast(colours[role], colours[ground]) >= 3.0, (role, ground)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainvitals.charts.checkpoints import LOOKS, attempt_of, strip, timeline_json
+from trainvitals.charts.checkpoints import LOOKS, attempt_of, lanes_of, strip, timeline_json
 from trainvitals.charts.nodes import SIMULATED_BIT, STATES, group_of, natural_key, wall_payload
 from trainvitals.records import CheckpointReport, CheckpointState, GpuSample, NodeSample, VerificationLevel
 
@@ -32,9 +32,9 @@ def checkpoint(step: int | None, state: CheckpointState = CheckpointState.VERIFI
 
 def test_one_byte_a_node_in_natural_order_with_texts_only_for_bad_ones() -> None:
     payload = wall_payload([node("n10"), node("n9", "fail", text="Xid 79"), node("n2", is_simulated=True)], [])
-    assert payload["names"] == ["n2", "n9", "n10"]
-    assert list(base64.b64decode(payload["tiles"])) == [SIMULATED_BIT, STATES.index("fail"), 0]
-    assert payload["texts"] == {"1": "Xid 79"}
+    assert payload["names"] == ["n9", "n10", "n2"]
+    assert list(base64.b64decode(payload["tiles"])) == [STATES.index("fail"), 0, SIMULATED_BIT]
+    assert payload["texts"] == {"0": "Xid 79"}
     assert payload["counts"] == {"ok": 2, "fail": 1}
 
 
@@ -44,6 +44,15 @@ def test_gpu_tiles_are_in_index_order_and_absent_gpus_are_no_tiles() -> None:
     states = [STATES[code] for code in base64.b64decode(payload["gpu_tiles"])]
     assert (payload["gpus_per_node"], states) == (2, ["ok", "lost", "warm", ""])
     assert payload["texts"]["0"] == "GPU 1 lost"
+
+
+def test_real_nodes_come_first_and_no_group_is_nameless() -> None:
+    drill = [node(f"sim-r01-n{number}", is_simulated=True) for number in range(4)]
+    payload = wall_payload([*drill, node("zeta", "no_gpu")], [])
+    assert payload["names"][0] == "zeta" and payload["groups"][0] == "real nodes"
+    assert payload["texts"] == {"0": "no GPU on this host"}
+    assert wall_payload([node("r1-n1"), node("alone")], [])["groups"] == ["r1", "other nodes"]
+    assert wall_payload([node("a"), node("b")], [])["groups"] == ["", ""]
 
 
 def test_a_state_nobody_declared_is_unknown_and_never_ok() -> None:
@@ -90,6 +99,24 @@ def test_the_timeline_puts_each_checkpoint_in_the_lane_of_its_attempt() -> None:
     assert sorted(path for trace in figure["data"] for path in trace["customdata"]) == ["/c/40", "/c/60", "/c/80", "/c/90"]
     assert {trace["meta"]["kind"] for trace in figure["data"]} == {"checkpoint"}
     assert figure["layout"]["yaxis"]["ticktext"] == ["#1", "#2"]
+
+
+def test_a_damaged_checkpoint_stays_in_its_lane_after_a_later_attempt_wrote_it_again() -> None:
+    starts = [Start(1, 100, 0), Start(2, 200, 50)]
+    torn = checkpoint(60, CheckpointState.CORRUPT, modified_at_ns=150, reasons=("the file ends early", "no manifest"))
+    whole = checkpoint(60, modified_at_ns=260)
+    figure = json.loads(timeline_json([whole], starts, "light", [(1, torn), (2, whole)]))
+    lanes = {trace["meta"]["metric"]: (trace["y"], trace["text"], trace["hovertext"]) for trace in figure["data"]}
+    assert set(lanes) == {"corrupt", "verified"} and figure["layout"]["yaxis"]["ticktext"] == ["#1", "#2"]
+    assert lanes["corrupt"][1] == ["✕"] and "the file ends early; no manifest" in lanes["corrupt"][2][0]
+
+
+def test_a_report_belongs_to_the_attempt_that_wrote_the_files() -> None:
+    starts = [Start(1, 100, 0), Start(2, 200, 50)]
+    late = [(1, checkpoint(40, CheckpointState.COMPLETE, modified_at_ns=150)), (2, checkpoint(40, modified_at_ns=150))]
+    assert [(lane, report.state.value) for lane, report in lanes_of(late, starts)] == [(1, "verified")]
+    torn = checkpoint(60, CheckpointState.CORRUPT, modified_at_ns=150)
+    assert lanes_of([(1, torn), (2, checkpoint(60, CheckpointState.DELETED))], starts) == [(1, torn)]
 
 
 def test_a_checkpoint_without_a_step_is_said_and_not_lost() -> None:

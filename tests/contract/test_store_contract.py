@@ -390,3 +390,10 @@ def test_a_closed_store_refuses_in_a_sentence_and_its_health_still_answers(store
     with pytest.raises(StoreError, match="closed"):
         store.raw("train", ["loss"], {}, *EVER)
     assert not store.health().is_reachable
+
+
+def test_what_a_run_logs_beside_the_usual_metrics_is_named(store: Store) -> None:
+    assert store.extra_metrics("r") == []
+    store.write([train(1, loss=2.0, moe_aux=0.1), train(2, loss=math.nan, z_loss=0.2)])
+    assert store.extra_metrics("r") == ["moe_aux", "z_loss"]
+    assert {"step", "loss", "moe_aux", "z_loss"} <= set(store.stored_fields("train"))

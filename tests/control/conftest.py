@@ -27,6 +27,10 @@ class Sink:
     def __init__(self):
         self.events = []
         self.phases = []
+        self.ends = []
+
+    def finish(self, reason="finished"):
+        self.ends.append(reason)
 
     def event(self, kind, /, step=None, text="", **data):
         self.events.append({"kind": kind, "step": step, "text": text} | data)

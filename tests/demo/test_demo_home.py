@@ -93,11 +93,11 @@ def test_the_plan_starts_the_trainer_first_and_leaves_the_users_settings_out(
     monkeypatch.setattr("trainvitals.cli.up.CHECKOUT", tmp_path)
     home = config.prepare_home(tmp_path / "home", NOW_NS)
     path = str(config.write_settings(home, 8600))
-    children = demo_command.plan(home, settings.load(path, environ={}), path, with_faults=True)
+    children = demo_command.plan(home, settings.load(path, environ={}), path)
     assert [child.name for child in children] == ["trainer", "watch demo", "dashboard", "gpu collector", "simulated nodes"]
     assert [child.restart for child in children] == [False, True, True, True, True]
     for child in children:
         assert {name for name in child.env if name.startswith("TRAINVITALS_")} == {"TRAINVITALS_CONFIG"}
         assert child.env["PATH"] == os.environ["PATH"]
     assert "default" in children[0].argv
-    assert "none" in demo_command.plan(home, settings.load(path, environ={}), path, with_faults=False)[0].argv
+    assert "none" in demo_command.plan(home, settings.load(path, environ={}), path, schedule="none")[0].argv

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from trainvitals import __version__
 from trainvitals.clock import ManualClock
 from trainvitals.hook import Recorder
+from trainvitals.hook.process import pid_namespace
 
 TIMEOUT_S = 20.0
 MODES = ["direct", "queued"]
@@ -57,7 +58,7 @@ def test_the_file_opens_with_a_header_and_holds_one_line_a_step(make, mode, tmp_
     header, step = records(tmp_path / "metrics.rank00003.jsonl")
     assert header == {
         "type": "header", "schema": 1, "run": "r1", "pid": os.getpid(), "host": os.uname().nodename,
-        "started_ns": clock.time_ns(), "rank": 3, "world_size": 8, "hook_version": __version__,
+        "started_ns": clock.time_ns(), "rank": 3, "world_size": 8, "hook_version": __version__, "pid_namespace": pid_namespace(),
     }  # fmt: skip
     assert step == {
         "type": "step", "step": 12, "time_ns": clock.time_ns(), "values": {"loss": 2.1, "lr": 3e-4, "tokens": 5},

@@ -121,3 +121,15 @@ def test_a_started_program_does_not_inherit_the_lock(tmp_path: Path) -> None:
         pass
     child.communicate(b"\n", timeout=60)
     assert child.returncode == 0
+
+
+def test_a_file_that_did_not_change_is_not_read_again_for_each_attempt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    book = AttemptBook(tmp_path)
+    book.number("first", T0, 0, "hook")
+    reads: list[int] = []
+    read = AttemptBook._read
+    monkeypatch.setattr(AttemptBook, "_read", lambda self: (reads.append(1), read(self))[1])
+    assert [book.number(f"key{number}", T0, 0, "hook") for number in range(50)] == list(range(2, 52))
+    assert reads == []
+    AttemptBook(tmp_path).number("another", T0, 0, "hook")
+    assert book.number("last", T0, 0, "hook") == 53

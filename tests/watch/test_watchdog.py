@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import random
 
 import pytest
@@ -291,6 +292,27 @@ def test_a_log_alone_is_the_step_source(tmp_path):
     (bench.dir / "train.out").write_text("".join(f"iter {n}: loss 3.0000, time 500.00ms, mfu 30.00%\n" for n in range(30)))
     bench.watchdog.turn()
     assert list(bench.train_rows()["step"]) == list(range(30))
+    bench.store.close()
+
+
+def test_a_log_without_times_that_stood_there_before_is_dated_back_from_its_last_change(tmp_path):
+    bench = Bench(tmp_path, logs=[str(tmp_path / "run" / "*.out")])
+    log = bench.dir / "train.out"
+    log.write_text("".join(f"iter {n}: loss 3.0000, time 2000.00ms, mfu 30.00%\n" for n in range(30)))
+    changed_ns = bench.clock.time_ns() - 600 * 10**9
+    os.utime(log, ns=(changed_ns, changed_ns))
+    bench.watchdog.turn()
+    rows = bench.store.raw("train", ["step", "time_estimated"], {"run": "r"}, *FOR_EVER)
+    seconds = (rows["time_ns"] - changed_ns) // 10**9
+    assert list(seconds) == [2 * n - 58 for n in range(30)]
+    assert set(rows["time_estimated"]) == {1}
+    assert bench.events("attempt_start")[0].time_ns // 10**9 == rows["time_ns"].iloc[0] // 10**9
+    bench.clock.advance(5)
+    with log.open("a") as file:
+        file.write("iter 30: loss 3.0000, time 2000.00ms, mfu 30.00%\n")
+    bench.watchdog.turn()
+    newest = bench.store.raw("train", ["step", "time_estimated"], {"run": "r"}, *FOR_EVER).iloc[-1]
+    assert newest["step"] == 30 and newest["time_ns"] // 10**9 == bench.clock.time_ns() // 10**9
     bench.store.close()
 
 

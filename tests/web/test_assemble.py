@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
 import sample_run as sample
 
 from trainvitals.incidents.verdict import VerdictWord
-from trainvitals.records import CheckpointReport, CheckpointState, Event, VerificationLevel
+from trainvitals.records import CheckpointReport, CheckpointState, Event, NodeSample, Step, VerificationLevel
 from trainvitals.settings import GpuSettings, RunSettings, Settings
-from trainvitals.store.encode import event_point
+from trainvitals.store.encode import event_point, node_point, step_point
 from trainvitals.store.sqlite import SqliteStore
 from trainvitals.web.assemble import choose_checkpoints, read_facts, run_view
-from trainvitals.web.draw import draw, read_frame
+from trainvitals.web.draw import draw, last_window_ns, read_frame, window_title
 from trainvitals.web.incident import incident_story
 from trainvitals.web.nodes import nodes
 from trainvitals.web.process import read_control, read_requests
@@ -207,3 +207,86 @@ def test_a_hang_that_no_rule_has_named_yet_has_checks_and_no_time_left(store: Sq
     assert found.verdict.word is VerdictWord.HUNG and found.eta_s is None
     assert [check.layer for check in found.checks] == ["data", "code", "numerics", "cluster"]
     assert found.checks[3].mark == "!" and "silent" in found.checks[3].evidence
+
+
+MINUTE = 60 * 10**9
+
+
+@pytest.mark.parametrize(
+    ("first", "last", "state", "window", "title"),
+    [
+        (-600, -0.1, "running", (-31, 0), "Last 30 minutes"),
+        (-4, -0.1, "running", (-4.5, 0), "Since the start, 4 min 0 s"),
+        (-600, -10, "paused", (-31, 0), "Last 30 minutes"),
+        (-600, -120, "paused", (-136, 0), "Last 2 h 15 min, no step for 2 h 00 min"),
+        (-600, -120, "running", (-150, -119), "The last 30 min of training, up to 2 h 00 min ago"),
+        (-125, -120, "running", (-126, -119), "The last 30 min of training, up to 2 h 00 min ago"),
+        (None, None, "not_wired", (-31, 0), "Last 30 minutes"),
+    ],
+)
+def test_the_last_half_hour_is_shown_as_it_is_worth_looking_at(
+    sick: RunView, first: float | None, last: float | None, state: str, window: tuple[float, float], title: str
+) -> None:
+    def at(minutes: float | None) -> int | None:
+        return None if minutes is None else NOW + round(minutes * MINUTE)
+
+    run = replace(sick, first_step_time_ns=at(first), last_step_time_ns=at(last), control=replace(sick.control, state=state))
+    start_ns, end_ns = last_window_ns(run, 1800.0, NOW)
+    assert NOW + window[0] * MINUTE <= start_ns < end_ns <= NOW + window[1] * MINUTE
+    assert window_title(run, 1800.0, NOW) == title
+    if first is not None and start_ns > NOW - 30 * MINUTE:
+        assert start_ns < NOW + first * MINUTE, "a little air before the first step"
+
+
+def test_a_paused_run_is_drawn_up_to_now_with_the_pause_shaded(store: SqliteStore, sick: RunView) -> None:
+    layout = json.loads(draw(store, sick, CurveQuery(sample.RUN, ("loss",), by="time", last_s=1800.0, compact=True), NOW))[
+        "layout"
+    ]
+    assert layout["xaxis"]["range"][1] == pytest.approx(NOW / 1e6, abs=2)
+    paused = [shape for shape in layout["shapes"] if shape["type"] == "rect" and shape["x1"] == layout["xaxis"]["range"][1]]
+    assert paused and paused[0]["x0"] == pytest.approx(NOW / 1e6 - 120_000, abs=5_000)
+
+
+def test_utilization_bridges_nodes_without_gpu_and_short_holes_but_not_long_ones(store: SqliteStore, sick: RunView) -> None:
+    points = []
+    for second in range(-4000, -120, 10):
+        at_ns = NOW + second * 10**9
+        points.append(node_point(NodeSample("bare", at_ns + 5 * 10**9, "no_gpu")))
+        if not (-3000 < second < -2800 or second % 40 == 0):
+            points.append(node_point(NodeSample("gpu-node", at_ns, "ok", gpus=8, utilization_mean_percent=95.0)))
+    store.write(points)
+    start, end = NOW - 3900 * 10**9, NOW - 200 * 10**9
+    frame, _, _ = read_frame(
+        store, sick, CurveQuery(sample.RUN, ("loss", "gpu_utilization"), by="time", start=start, end=end), NOW
+    )
+    missing = frame.loc[frame["gpu_utilization_mean"].isna(), "time_ns"].to_numpy() - NOW
+    assert len(missing) and missing.min() > -3000 * 10**9 and missing.max() < -2800 * 10**9
+
+
+def test_what_an_attempt_left_stays_in_the_history_and_the_table_shows_the_present(store: SqliteStore, tmp_path: Path) -> None:
+    sample.write_run(store, tmp_path / "run", NOW)
+    before = view(store, tmp_path)
+    torn = replace(next(c for c in before.checkpoints if c.step == 1200), state=CheckpointState.CORRUPT, reasons=("cut short",))
+    path = torn.path
+    for number, (attempt, report) in enumerate(
+        [
+            (1, torn),
+            (1, replace(torn, state=CheckpointState.DELETED)),
+            (2, replace(torn, state=CheckpointState.VERIFIED, reasons=())),
+        ]
+    ):
+        event = Event(
+            "checkpoint", NOW - (9 - number) * 10**9, step=1200, attempt=attempt, id=f"{path}/{number}", data=asdict(report)
+        )
+        store.write([event_point(sample.RUN, event)])
+    seen = view(store, tmp_path)
+    assert next(c for c in seen.checkpoints if c.path == path).state is CheckpointState.VERIFIED
+    told = {attempt: report.state for attempt, report in seen.checkpoint_history if report.path == path}
+    assert told == {1: CheckpointState.CORRUPT, 2: CheckpointState.VERIFIED}
+    assert seen.recommended is not None and seen.recommended.state is CheckpointState.VERIFIED
+
+
+def test_metrics_of_the_trainers_own_are_offered_by_name(store: SqliteStore, sick: RunView, tmp_path: Path) -> None:
+    assert sick.extra_metrics == ()
+    store.write([step_point(sample.RUN, Step(2461, 2, NOW, {"loss": 2.0, "moe_aux": 0.1}, {}), NOW)])
+    assert view(store, tmp_path).extra_metrics == ("moe_aux",)

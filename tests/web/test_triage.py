@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainvitals.incidents.triage import LAYERS, Evidence, symptom, triage
+from trainvitals.incidents.triage import LAYERS, Evidence, leading_rule, symptom, triage
 from trainvitals.records import CheckpointReport, CheckpointState, Event, Finding, NodeSample, Severity, VerificationLevel
 
 NOW = 1_795_000_000 * 10**9
@@ -104,3 +104,30 @@ def test_a_fault_in_the_log_counts_only_near_the_onset() -> None:
 def test_nodes_without_a_gpu_are_no_evidence_of_health() -> None:
     assert by_layer("loss_spike", replace(KNOWN, nodes=[NodeSample("n", NOW, "no_gpu")]))["cluster"][0] == "?"
     assert by_layer("loss_spike", replace(KNOWN, nodes=[NodeSample("n", NOW, "fail")]))["cluster"][0] == "!"
+
+
+def _finding(rule: str, severity: Severity, step: int) -> Finding:
+    return Finding(f"f/{rule}/{step}", rule, rule, severity, step, step, None, 1, NOW, None, None, rule, True)
+
+
+def test_the_breaker_never_leads_an_incident_that_a_loss_rule_explains() -> None:
+    members = [
+        _finding("breaker_trip", Severity.CRITICAL, 527),
+        _finding("loss_spike", Severity.WARNING, 527),
+        _finding("loss_divergence", Severity.CRITICAL, 540),
+    ]
+    assert leading_rule(members) == "loss_divergence"
+    assert symptom(leading_rule(members)).suspect == "the data"
+    assert leading_rule(members[:2]) == "loss_spike"
+
+
+def test_a_trip_whose_findings_are_not_known_is_still_a_loss_surge() -> None:
+    assert leading_rule([], ("breaker_trip", "loss_spike")) == "loss_spike"
+    assert symptom(leading_rule(members := [_finding("breaker_trip", Severity.CRITICAL, 5)])).name == "loss jumps or diverges"
+    assert members and leading_rule([], (), "time") == "time"
+
+
+def test_a_learning_rate_that_ran_away_is_evidence_and_a_warm_up_is_none() -> None:
+    mark, title, evidence = by_layer("loss_divergence", replace(KNOWN, lr_now=0.24, lr_usual=0.002))["code"]
+    assert (mark, title) == ("!", "Learning rate 120× what it was") and evidence.startswith("0.24 now, 0.002 before the onset.")
+    assert by_layer("loss_divergence", replace(KNOWN, lr_now=4e-3, lr_usual=2e-3))["code"][0] != "!"

@@ -13,6 +13,7 @@ from trainvitals.incidents.verdict import (
     Verdict,
     VerdictInputs,
     VerdictWord,
+    gpu_hours,
     hung_after_s,
     main_incident,
     span,
@@ -58,7 +59,7 @@ def test_an_open_loss_incident_is_sick_and_prices_the_way_back() -> None:
     found = verdict(well(incidents=[incident("loss_divergence")]))
     assert found.word is VerdictWord.SICK and found.tone == "critical"
     assert "2.31 → 2.94" in found.headline
-    assert "step 48,000 (content verified) redoes 310 steps = 1,323 GPU-h" in found.decision
+    assert "step 48,000 (content verified) redoes 310 steps = 1,320 GPU-h" in found.decision
     assert found.incident_id == "i/loss_divergence"
 
 
@@ -200,3 +201,33 @@ def test_any_mixture_gives_one_verdict_and_old_data_never_read_as_healthy(
         assert seen is not None and NOW - seen <= 30 * S and last is not None
     if found.tone == "critical" and found.word is not VerdictWord.STOPPED:
         assert found.decision
+
+
+@pytest.mark.parametrize(
+    ("amount", "text"),
+    [
+        (2_653.0, "2,650 GPU-h"),
+        (85.3, "85 GPU-h"),
+        (9.96, "10 GPU-h"),
+        (2.0, "2 GPU-h"),
+        (0.42, "0.4 GPU-h"),
+        (0.03, ""),
+        (0.0, ""),
+    ],
+)
+def test_a_price_in_gpu_hours_is_rounded_as_people_read_it_and_never_zero(amount: float, text: str) -> None:
+    assert gpu_hours(amount) == text
+
+
+def test_a_way_back_without_a_price_names_none() -> None:
+    control = ControlFacts("paused", "paused", "breaker", "breaker", "loss", 48_310, NOW - 252 * S)
+    for gpus in (0, 1):
+        found = verdict(well(incidents=[incident("loss_divergence")], control=control, gpus=gpus, typical_step_s=0.08))
+        assert "redoes 310 steps" in found.decision and "0 GPU-h" not in found.decision and "holding" not in found.decision
+
+
+def test_a_recovered_run_is_quiet_after_two_minutes() -> None:
+    fresh = verdict(well(incidents=[incident("loss_spike", closed_s_ago=30)]))
+    assert "without anybody's help" in fresh.automatic
+    later = verdict(well(incidents=[incident("loss_spike", closed_s_ago=300)]))
+    assert (later.word, later.automatic, later.decision) == (VerdictWord.RECOVERED, "", "")

@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 from trainvitals.clock import ManualClock
 from trainvitals.control.request import init, read_request
 from trainvitals.incidents.verdict import Verdict, VerdictWord
-from trainvitals.records import NodeSample
+from trainvitals.records import CheckpointReport, CheckpointState, NodeSample, VerificationLevel
 from trainvitals.settings import RunSettings, Settings
 from trainvitals.web import format as fmt
 from trainvitals.web import window
 from trainvitals.web.actions import ask
-from trainvitals.web.present import band, nodes_tile, possible_actions, tiles
+from trainvitals.web.present import band, nodes_tile, possible_actions, rollback_cost, tiles
 from trainvitals.web.view import ControlView, MetricNow, RunView, Snapshot
 
 NOW = 1_795_000_000 * 10**9
@@ -206,3 +206,40 @@ def test_what_may_not_be_asked_is_a_sentence_and_writes_nothing(
     outcome = ask(settings, run, action, by, reason, 0)
     assert not outcome.is_done and piece in outcome.sentence
     assert read_request(settings.runs[0].dir).seq == 0
+
+
+def test_a_roll_back_says_what_it_costs_and_leaves_out_what_is_not_known() -> None:
+    safe = CheckpointReport("/c/900", 900, "hf", CheckpointState.VERIFIED, VerificationLevel.CONTENT, True, 3, 10**9)
+    run = run_view(recommended=safe, last_step=1210, steps_per_s=0.1)
+    priced = replace(run, settings=replace(run.settings, gpus=5120), control=replace(run.control, state="paused"))
+    assert (
+        rollback_cost(priced) == "Going back runs 310 steps again: about 51 min = 4,410 GPU-h; holding costs 85 GPU-h a minute."
+    )
+    plain = replace(run, settings=replace(run.settings, gpus=0), steps_per_s=None)
+    assert rollback_cost(plain) == "Going back runs 310 steps again."
+    assert rollback_cost(replace(run, recommended=None)) == ""
+
+
+def test_the_roll_back_is_named_for_what_it_does_and_is_the_only_accent() -> None:
+    safe = CheckpointReport("/c/900", 900, "hf", CheckpointState.VERIFIED, VerificationLevel.CONTENT, True, 3, 10**9)
+    verdict = Verdict(VerdictWord.SICK, "critical", "loss", NOW, "Paused.", "Decide.")
+    paused = ControlView("paused", "paused", can_act=True)
+    actions = band(Snapshot(NOW), run_view(verdict=verdict, recommended=safe, control=paused), NOW, 2.0)["actions"]
+    assert [action["label"] for action in actions] == ["Roll back to 900…", "Resume…"]
+    assert [action["id"] for action in actions if action.get("is_primary")] == ["safe"]
+
+
+def test_a_fresh_recovery_is_told_and_later_one_thin_line() -> None:
+    def thin(automatic: str) -> bool:
+        verdict = Verdict(VerdictWord.RECOVERED, "info", "loss back", NOW, automatic)
+        return bool(band(Snapshot(NOW), run_view(verdict=verdict), NOW, 2.0)["is_thin"])
+
+    assert not thin("Over without anybody's help.") and thin("")
+
+
+def test_the_zone_of_a_time_axis_is_said_with_its_distance() -> None:
+    assert fmt.zone_note("Asia/Shanghai", NOW) == "times in UTC (CST is UTC+8)"
+    assert fmt.zone_note("Asia/Kolkata", NOW) == "times in UTC (IST is UTC+5:30)"
+    assert fmt.zone_note("America/New_York", NOW) == "times in UTC (EST is UTC−5)"
+    assert fmt.zone_note("America/Sao_Paulo", NOW) == "times in UTC (America/Sao_Paulo is UTC−3)"
+    assert fmt.zone_note("UTC", NOW) == "times in UTC"

@@ -12,7 +12,7 @@ import pandas as pd
 from trainvitals.charts.axis import NANOSECONDS_PER_MS, StepTimes, attempt_numbers, numbers
 from trainvitals.charts.curves import By, CurveData, CurveMarker, CurveSeries, CurveSpan
 from trainvitals.charts.happenings import curve_lines, curve_spans, finding_markers
-from trainvitals.charts.rows import STEPS_PER_S
+from trainvitals.charts.rows import GPU_UTILIZATION, STEPS_PER_S
 from trainvitals.records import CheckpointReport, Event, Finding, Severity
 from trainvitals.schema import THROUGHPUT_METRICS
 
@@ -114,7 +114,8 @@ def _series(part: pd.DataFrame, x: npt.NDArray[np.float64], field: str, attempt:
     low, high, mean = (numbers(part, f"{field}_{kind}") for kind in ("min", "max", "mean"))
     nonfinite = numbers(part, "nonfinite", 0.0)
     # A bucket without this metric is no gap (it is logged less often than the loss); one with a NaN in it is.
-    keep = np.isfinite(mean) | (nonfinite > 0)
+    # Utilization was put beside the points by time: where it is missing nobody reported it, and that is a gap.
+    keep = np.ones(len(mean), dtype=bool) if field == GPU_UTILIZATION else np.isfinite(mean) | (nonfinite > 0)
     if not np.isfinite(mean).any():
         return None
     if field == "step_time_s":

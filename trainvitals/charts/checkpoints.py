@@ -27,6 +27,8 @@ LOOKS: Mapping[CheckpointState, tuple[str, str]] = {
     CheckpointState.DELETING: ("faint", "–"),
     CheckpointState.DELETED: ("faint", "–"),
 }
+DAMAGED = frozenset({CheckpointState.CORRUPT, CheckpointState.INCOMPLETE})
+_GOING = frozenset({CheckpointState.DELETING, CheckpointState.DELETED})
 _STRONG = (VerificationLevel.CONTENT, VerificationLevel.LOAD)
 
 
@@ -63,20 +65,52 @@ def describe(checkpoint: CheckpointReport) -> str:
     level = f" ({checkpoint.level.value})" if checkpoint.level is not None else ""
     size = f" · {checkpoint.bytes / 1e9:.3g} GB" if checkpoint.bytes >= 1e8 else f" · {checkpoint.bytes / 1e6:.3g} MB"
     optimizer = " · no optimizer state" if checkpoint.has_optimizer is False else ""
-    reason = f" · {checkpoint.reasons[0]}" if checkpoint.reasons else ""
-    return plain(f"{step} · {state}{level}{size}{optimizer}{reason}", 220)
+    reason = f" · {'; '.join(checkpoint.reasons[:3])}" if checkpoint.reasons else ""
+    return plain(f"{step} · {state}{level}{size}{optimizer}{reason}", 240)
 
 
-def timeline_json(checkpoints: Sequence[CheckpointReport], attempts: Sequence[Attempt], theme: str) -> str:
-    """Figure JSON for ``live_chart``: steps along x, one lane an attempt; a click gives kind "checkpoint" and the path."""
+def lanes_of(history: Sequence[tuple[int, CheckpointReport]], attempts: Sequence[Attempt]) -> list[tuple[int, CheckpointReport]]:
+    """(attempt that wrote it, report): what each attempt left at each path. ``history``: (attempt that ran when it was
+    reported, 0 = not known; report), of a path in the order of attempts.
+
+    A report is of the attempt that wrote the files, which may have ended before they were verified or deleted. A damaged
+    checkpoint stays damaged here when it goes away.
+    """
+    placed: dict[tuple[str, int], CheckpointReport] = {}
+    lane_of: dict[str, int] = {}
+    for reported_in, report in history:
+        if report.state in _GOING and report.path in lane_of:
+            lane = lane_of[report.path]
+        elif report.modified_at_ns is not None or not reported_in:
+            lane = attempt_of(report, attempts)
+        else:
+            lane = reported_in
+        known = placed.get((report.path, lane))
+        if known is None or known.state not in DAMAGED or report.state not in _GOING:
+            placed[report.path, lane] = report
+        lane_of[report.path] = lane
+    return [(lane, report) for (_, lane), report in placed.items()]
+
+
+def timeline_json(
+    checkpoints: Sequence[CheckpointReport],
+    attempts: Sequence[Attempt],
+    theme: str,
+    history: Sequence[tuple[int, CheckpointReport]] = (),
+) -> str:
+    """Figure JSON for ``live_chart``: steps along x, one lane an attempt; a click gives kind "checkpoint" and the path.
+
+    checkpoints: what is there now. history: what each attempt left (``lanes_of``); without it only the present is drawn.
+    """
     colours = palette(theme)
-    placed = [checkpoint for checkpoint in checkpoints if checkpoint.step is not None]
+    drawn = lanes_of(history or [(0, checkpoint) for checkpoint in checkpoints], attempts)
+    lane_of = {id(checkpoint): lane for lane, checkpoint in drawn}
+    placed = [checkpoint for _, checkpoint in drawn if checkpoint.step is not None]
     steps = [checkpoint.step or 0 for checkpoint in placed]
     x_range = (min(steps), max(steps)) if steps else (0, 1)
     air = max((x_range[1] - x_range[0]) * 0.03, 1.0)
     layout = layout_base(colours, uirevision="checkpoints", by="step", x_range=(x_range[0] - air, x_range[1] + air), compact=True)
-    numbers = {id(checkpoint): attempt_of(checkpoint, attempts) for checkpoint in placed}
-    lanes = sorted(set(numbers.values()))
+    lanes = sorted({lane_of[id(checkpoint)] for checkpoint in placed})
     layout["hovermode"] = "closest"
     layout["xaxis"]["showspikes"] = False
     layout["yaxis"] = {
@@ -87,7 +121,7 @@ def timeline_json(checkpoints: Sequence[CheckpointReport], attempts: Sequence[At
         "gridcolor": colours["line"],
         "zeroline": False,
         "tickfont": {"color": colours["dim"], "size": 11},
-        "title": {"text": "attempt", "font": {"color": colours["faint"], "size": 11}, "standoff": 4},
+        "title": {"text": "attempt", "font": {"color": colours["dim"], "size": 11}, "standoff": 4},
     }
     traces = []
     for state, (role, glyph) in LOOKS.items():
@@ -100,7 +134,7 @@ def timeline_json(checkpoints: Sequence[CheckpointReport], attempts: Sequence[At
                 "type": "scatter",
                 "mode": "markers+text",
                 "x": typed(np.array([checkpoint.step for checkpoint in found], dtype=np.int64)),
-                "y": typed(np.array([lanes.index(numbers[id(checkpoint)]) for checkpoint in found], dtype=np.int64)),
+                "y": typed(np.array([lanes.index(lane_of[id(checkpoint)]) for checkpoint in found], dtype=np.int64)),
                 "customdata": [checkpoint.path for checkpoint in found],
                 "meta": {"kind": "checkpoint", "metric": state.value},
                 "text": [glyph] * len(found),
@@ -117,10 +151,11 @@ def timeline_json(checkpoints: Sequence[CheckpointReport], attempts: Sequence[At
             }
         )
     notes = []
-    if not checkpoints:
+    without_step = sum(checkpoint.step is None for _, checkpoint in drawn)
+    if not drawn:
         notes.append("no checkpoint seen yet")
-    elif len(placed) < len(checkpoints):
-        notes.append(f"{len(checkpoints) - len(placed)} without a known step: see the table")
+    elif without_step:
+        notes.append(f"{without_step} without a known step: see the table")
     layout["annotations"] = [
         {"text": escape(note), "xref": "paper", "yref": "paper", "x": 0, "y": 1, "xanchor": "left", "yanchor": "bottom",
          "showarrow": False, "font": {"color": colours["dim"], "size": 11.5}, "name": "title"}

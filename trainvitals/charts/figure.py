@@ -6,16 +6,16 @@ show it in one row only.
 
 from __future__ import annotations
 
-import math
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from trainvitals.charts.layout import axis_base, layout_base, overlay_axis, row_title
+from trainvitals.charts.layout import axis_base, layout_base, overlay_axis, row_title, zone_note
 from trainvitals.charts.marks import marker_traces, shapes_and_labels
 from trainvitals.charts.palette import palette, with_alpha
-from trainvitals.charts.rows import GPU_UTILIZATION, ROW_ORDER, RowStyle, row_of, row_style
-from trainvitals.charts.text import escape, template_text
+from trainvitals.charts.rows import GPU_UTILIZATION, ROW_ORDER, THROUGHPUT_ROW, RowStyle, row_of, row_style
+from trainvitals.charts.text import escape, number, template_text
 from trainvitals.charts.typed import typed
 
 if TYPE_CHECKING:
@@ -24,6 +24,10 @@ if TYPE_CHECKING:
 ROW_GAP_PX = 26
 #: Two buckets further apart than this many usual distances have a hole between them (time axis only).
 HOLE_DISTANCES = 6
+#: Throughput only: buckets needed, share of them that may be cut off, and how many times the usual they must reach.
+CLIP_LEAST = 50
+CLIP_SHARE = 0.02
+CLIP_TIMES = 2.0
 
 
 def figure_dict(data: CurveData, theme: str, rows: tuple[str, ...] | None, *, compact: bool = False) -> dict[str, Any]:
@@ -39,16 +43,23 @@ def figure_dict(data: CurveData, theme: str, rows: tuple[str, ...] | None, *, co
         style = styles[row]
         in_row = [series for series in data.series if row_of(series.metric) == row]
         is_log = row == "grad_norm" and all_positive(in_row)
-        axis = axis_base(colours, style, domain, is_log=is_log, decades=_decades(in_row) if is_log else 0.0)
+        axis = axis_base(colours, style, domain, is_log=is_log, extent=_extent(in_row), compact=compact)
+        title = style.title + (" (log)" if is_log else "")
         if row == GPU_UTILIZATION:
             axis["range"] = [0, 105]
+            axis |= {"tickmode": "array", "tickvals": [0, 50, 100], "ticktext": ["0 %", "50 %", "100 %"]}
+        elif row == THROUGHPUT_ROW and (top := clip_top(in_row)) is not None:
+            axis |= {"range": [0, top.at], "rangemode": "normal"}
+            title += f" · {top.count:,} {'peaks' if top.count > 1 else 'peak'} cut off, highest {number(top.highest)}"
         layout[_axis_name(index)] = axis
         layout[_axis_name(index + 50)] = overlay_axis(f"y{index if index > 1 else ''}")
-        annotations.append(row_title(colours, style.title + (" (log)" if is_log else ""), domain[1], has_data=bool(in_row)))
+        annotations.append(row_title(colours, title, domain[1], has_data=bool(in_row)))
         for series in sorted(in_row, key=lambda one: (not one.is_superseded, one.attempt)):
             traces += _series_traces(series, style, f"y{index if index > 1 else ''}", colours, by=data.by)
         markers = [marker for marker in data.markers if row_of(marker.metric) == row]
         traces += marker_traces(markers, f"y{index if index > 1 else ''}", f"y{index + 50}", colours, is_log=is_log)
+    if data.by == "time":
+        annotations.append(zone_note(colours))
     if shown:
         layout["xaxis"]["anchor"] = f"y{len(shown) if len(shown) > 1 else ''}"
     else:
@@ -74,11 +85,38 @@ def all_positive(series: list[CurveSeries]) -> bool:
     return bool(finite.size) and bool((finite > 0).all())
 
 
-def _decades(series: list[CurveSeries]) -> float:
-    """Powers of ten between the lowest and the highest value; all values are positive."""
-    low = min(float(np.nanmin(one.low)) for one in series if np.isfinite(one.low).any())
-    high = max(float(np.nanmax(one.high)) for one in series if np.isfinite(one.high).any())
-    return math.log10(high / low)
+def _extent(series: list[CurveSeries]) -> tuple[float, float] | None:
+    """Lowest and highest finite value drawn; None when there is none."""
+    lows = [float(np.nanmin(one.low)) for one in series if np.isfinite(one.low).any()]
+    highs = [float(np.nanmax(one.high)) for one in series if np.isfinite(one.high).any()]
+    return (min(lows), max(highs)) if lows and highs else None
+
+
+@dataclass(frozen=True)
+class Top:
+    """Where a row ends though a few values lie above: ``count`` buckets, the ``highest`` of them. All in the row's unit."""
+
+    at: float
+    count: int
+    highest: float
+
+
+def clip_top(series: list[CurveSeries]) -> Top | None:
+    """The top of a throughput row that a few freak peaks would flatten; None when nothing has to be cut.
+
+    Cut only where at most 2 % of at least 50 buckets reach twice what 98 % of the means stay below. Never for other rows:
+    a spike of the loss is what a person looks for, a peak of the throughput is a clock or a first step.
+    """
+    means = np.concatenate([one.mean for one in series]) if series else np.empty(0, np.float32)
+    highs = np.concatenate([one.high for one in series]) if series else np.empty(0, np.float32)
+    means, highs = means[np.isfinite(means)], highs[np.isfinite(highs)]
+    if len(means) < CLIP_LEAST:
+        return None
+    usual = float(np.quantile(means, 1 - CLIP_SHARE))
+    above = highs[highs > CLIP_TIMES * usual]
+    if usual <= 0 or not len(above) or len(above) > max(1, CLIP_SHARE * len(highs)):
+        return None
+    return Top(1.25 * usual, len(above), float(above.max()))
 
 
 def x_extent(data: CurveData) -> tuple[float, float]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
 from trainvitals.charts.rows import RowStyle
 from trainvitals.charts.text import escape
+from trainvitals.charts.ticks import around_constant, linear_ticks, log_ticks, tick_text
 
 FONT = '"Source Sans", "Source Sans 3", Inter, system-ui, sans-serif'
 
@@ -27,6 +29,7 @@ def layout_base(
         "ticklen": 4,
         "tickcolor": colours["line"],
         "tickfont": {"color": colours["dim"], "size": 11},
+        "automargin": False,
         "nticks": 7,
         "showspikes": True,
         "spikemode": "across",
@@ -63,9 +66,15 @@ def layout_base(
 
 
 def axis_base(
-    colours: Mapping[str, str], style: RowStyle, domain: tuple[float, float], *, is_log: bool, decades: float = 0.0
+    colours: Mapping[str, str],
+    style: RowStyle,
+    domain: tuple[float, float],
+    *,
+    is_log: bool,
+    extent: tuple[float, float] | None = None,
+    compact: bool = False,
 ) -> dict[str, Any]:
-    """The y axis of one row; only x can be zoomed, y always follows the data. decades: span of the data on a log axis."""
+    """The y axis of one row; only x can be zoomed, y always follows the data. extent: lowest and highest value drawn."""
     axis: dict[str, Any] = {
         "domain": list(domain),
         "anchor": "x",
@@ -78,11 +87,26 @@ def axis_base(
         "zeroline": False,
         "tickfont": {"color": colours["dim"], "size": 11},
     }
-    if is_log:
-        axis |= {"type": "log", "minor": {"showgrid": False}} | ({"dtick": 1} if decades >= 1 else {})
+    most = 4 if style.weight >= 1.6 and not compact else 3
+    if is_log and extent is not None:
+        axis |= {"type": "log", "minor": {"showgrid": False}} | _explicit(log_ticks(*extent, most))
+        axis["range"] = [math.log10(extent[0]) - _air(extent), math.log10(extent[1]) + _air(extent)]
+    elif extent is not None and (near := around_constant(*extent)) is not None:
+        axis |= {"range": list(near)} | _explicit(linear_ticks(*near, most))
     elif style.from_zero:
         axis["rangemode"] = "tozero"
+    elif extent is not None and style.number == "~e":
+        axis |= _explicit(linear_ticks(*extent, most))
     return axis
+
+
+def _explicit(values: list[float]) -> dict[str, Any]:
+    return {"tickmode": "array", "tickvals": values, "ticktext": [tick_text(value) for value in values]}
+
+
+def _air(extent: tuple[float, float]) -> float:
+    """Room above and below on a log axis, in decades: a mark on the highest value is still whole."""
+    return max(0.12 * math.log10(extent[1] / extent[0]), 0.1)
 
 
 def overlay_axis(base: str) -> dict[str, Any]:
@@ -105,6 +129,14 @@ def row_title(colours: Mapping[str, str], title: str, top: float, *, has_data: b
         "showarrow": False,
         "font": {"color": colours["dim"], "size": 11.5},
     }
+
+
+def zone_note(colours: Mapping[str, str]) -> dict[str, Any]:
+    """Which zone the time axis speaks in: at its right end, on the line where only a tick's date may stand."""
+    return {
+        "name": "title", "text": "UTC", "xref": "paper", "yref": "paper", "x": 1, "y": 0, "xanchor": "right", "yanchor": "top",
+        "xshift": 0, "yshift": -19, "showarrow": False, "font": {"color": colours["dim"], "size": 11},
+    }  # fmt: skip
 
 
 def _time_ticks() -> list[dict[str, Any]]:

@@ -143,7 +143,8 @@ def _span_label(span: CurveSpan, x_range: tuple[float, float], colours: Mapping[
     end = span.x1 if span.x1 is not None else x_range[1]
     begin = min(max(span.x0, x_range[0]), end)
     priority = 1 if span.kind == "paused" else 3
-    return Label(begin, text, "top", priority, _span_colour(span, colours), "left")
+    role = "paused_text" if span.kind == "paused" else "dim" if span.severity is Severity.INFO else f"{span.severity.value}_text"
+    return Label(begin, text, "top", priority, colours[role], "left")
 
 
 def _line_shape(line: CurveLine, colours: Mapping[str, str]) -> dict[str, Any]:
@@ -169,10 +170,10 @@ def _line_label(line: CurveLine, colours: Mapping[str, str]) -> Label:
     if line.kind == "checkpoint":
         is_bad = line.state in _BAD_STATES
         glyph = _BAD_STATES.get(line.state) or ("✓" if line.state == "verified" else "")
-        colour = colours["critical"] if is_bad else colours["ok"] if glyph else colours["faint"]
+        colour = colours["critical_text"] if is_bad else colours["ok_text"] if glyph else colours["dim"]
         return Label(line.x, f"{text} {glyph}".strip(), "bottom", 1 if is_bad else 4 if glyph else 6, colour)
     priority = {"onset": 0, "pause": 2, "resume": 3, "restart": 4}[line.kind]
-    colour = {"onset": colours["critical"], "restart": colours["dim"]}.get(line.kind, colours["paused"])
+    colour = {"onset": colours["critical_text"], "restart": colours["dim"]}.get(line.kind, colours["paused_text"])
     return Label(line.x, text, "top", priority, colour, "right" if line.kind == "onset" else "left")
 
 

@@ -45,7 +45,8 @@ def wall_payload(nodes: Sequence[NodeSample], gpus: Sequence[GpuSample]) -> dict
     ``gpu_tiles``: the same for ``gpus_per_node`` GPUs of each node. ``names_hash`` stands for ``names`` and ``groups``.
     ``texts``: index of a node → one line, only where something is not well. ``counts``: state → nodes.
     """
-    ordered = sorted(nodes, key=lambda node: natural_key(node.node))
+    # Real nodes first: nobody should look for the one that matters behind a drill's.
+    ordered = sorted(nodes, key=lambda node: (node.is_simulated, group_of(node.node) == "", natural_key(node.node)))
     by_node: dict[str, list[GpuSample]] = defaultdict(list)
     for gpu in gpus:
         by_node[gpu.node].append(gpu)
@@ -61,7 +62,7 @@ def wall_payload(nodes: Sequence[NodeSample], gpus: Sequence[GpuSample]) -> dict
         if code:
             texts[str(index)] = _text(node, held)
     names = [plain(node.node, 120) for node in ordered]
-    groups = [plain(group_of(node.node), 60) for node in ordered]
+    groups = [plain(group, 60) for group in _labels(ordered)]
     return {
         "states": list(STATES),
         "tiles": base64.b64encode(tiles).decode("ascii"),
@@ -76,7 +77,21 @@ def wall_payload(nodes: Sequence[NodeSample], gpus: Sequence[GpuSample]) -> dict
     }
 
 
+def _labels(ordered: Sequence[NodeSample]) -> list[str]:
+    """A label for each node's group; nodes without one are named by what they are, so that no block stands nameless."""
+    groups = [group_of(node.node) for node in ordered]
+    is_mixed = len({node.is_simulated for node in ordered}) > 1
+    others = "other nodes" if any(groups) else ""
+    return [
+        group or ("real nodes" if is_mixed and not node.is_simulated else others)
+        for group, node in zip(groups, ordered, strict=True)
+    ]
+
+
 def _text(node: NodeSample, held: Sequence[GpuSample]) -> str:
     bad = [f"GPU {gpu.index} {gpu.state}" for gpu in held if gpu.state != "ok"]
-    parts = [node.text, ", ".join(bad[:4]) + (f" and {len(bad) - 4} more" if len(bad) > 4 else "")]
+    parts = [
+        node.text or ("no GPU on this host" if node.state == "no_gpu" else ""),
+        ", ".join(bad[:4]) + (f" and {len(bad) - 4} more" if len(bad) > 4 else ""),
+    ]
     return plain(" · ".join(part for part in parts if part), 200)

@@ -31,9 +31,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--level",
         choices=[level.value for level in VerificationLevel],
-        help="how far to look (default: presence for list, else structure)",
+        help="how far to look (default: presence for list, else structure); content and load are not in this version",
     )
     parser.add_argument("--json", action="store_true", help="one JSON object per checkpoint instead of a table")
+    parser.epilog = "Exit code 0: all fine. 1: one is incomplete or corrupt. 2: something could not be read."
 
 
 def run(args: argparse.Namespace) -> int:

@@ -8,12 +8,12 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
-import shlex
 import sys
 from pathlib import Path
 
 from trainvitals.clock import SystemClock
 from trainvitals.control import ControlRequest, ControlStatus, init, look, read_request, read_status, submit
+from trainvitals.control.rollback import rollback_commands
 from trainvitals.control.view import ControlState, fallback_commands
 from trainvitals.errors import ControlConflict, ControlError, InputError
 
@@ -24,7 +24,12 @@ OK, REFUSED = 0, 1
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
-    parser.add_argument("action", choices=ACTIONS, metavar="ACTION", help=", ".join(ACTIONS))
+    parser.add_argument(
+        "action", choices=ACTIONS, metavar="ACTION",
+        help="show: what the trainer does; pause: save, then hold; resume: go on; checkpoint: save now; stop: save, then end; "
+        "rollback: print the way back, change nothing; init: make the control files",
+    )  # fmt: skip
+    parser.epilog = "Exit code 0: carried out. 1: refused, in conflict, or not answered within --wait. 2: wrong usage."
     parser.add_argument("run_dir", metavar="RUN_DIR", help="run directory that trainer and dashboard share")
     parser.add_argument("--by", default="", metavar="WHO", help="who asks; required for all but init and show")
     parser.add_argument("--reason", default="", metavar="WHY", help="why; required for all but init and show")
@@ -88,7 +93,7 @@ _SENTENCES = {
     "acknowledged": "The trainer has seen it and acts when the step now running ends; look again with: control show",
     "not_acknowledged": "The trainer has not acknowledged it.",
     "not_wired": "The request is written.",
-    "ended": "The trainer has ended; it will see the request when it starts again.",
+    "ended": "The trainer has ended; it will see the request ({what}) when it starts again.",
 }
 
 
@@ -102,7 +107,9 @@ def _wait(args: argparse.Namespace, run_dir: Path, request: ControlRequest) -> i
             break
         clock.sleep(min(LOOK_EVERY_S, max(0.0, deadline_s - clock.monotonic_s())))
     state = look(run_dir, clock.time_ns())
-    sentence = f"{_SENTENCES[result]} {state.sentence}"
+    # What an ended trainer said last would only contradict what has just been asked.
+    ended = _SENTENCES["ended"].format(what=f"{args.action}, seq {request.seq}")
+    sentence = ended if result == "ended" else f"{_SENTENCES[result]} {state.sentence}"
     if result in ("not_acknowledged", "not_wired"):
         by_hand = fallback_commands(_status_or_none(run_dir))
         sentence += "" if by_hand in sentence else f" To stop it by hand: {by_hand}."
@@ -116,19 +123,7 @@ def _rollback(args: argparse.Namespace) -> int:
     checkpoint = Path(args.to)
     if not checkpoint.exists():
         raise InputError(f"There is no checkpoint {checkpoint}; look with: python -m trainvitals checkpoint list DIRECTORY")
-    me = "python -m trainvitals"
-    signed = f"--by {shlex.quote(args.by)} --reason {shlex.quote(args.reason)}"
-    run_dir, path = shlex.quote(str(args.run_dir)), shlex.quote(str(checkpoint.absolute()))
-    parent, name = shlex.quote(str(checkpoint.absolute().parent)), shlex.quote(checkpoint.name)
-    commands = [
-        f"{me} checkpoint verify {path} --level content",
-        f"{me} control stop {run_dir} {signed} --wait 600",
-        f"{me} control resume {run_dir} {signed} --wait 0",
-        f"# start the trainer again from {path}, in its own way:",
-        f"#   Megatron-LM:     --load {parent} --ckpt-step NUMBER_OF_{name}",
-        f"#   Hugging Face:    trainer.train(resume_from_checkpoint={path})",
-        f"#   torchtitan:      --checkpoint.load_step NUMBER_OF_{name}",
-    ]
+    commands = rollback_commands(args.run_dir, checkpoint, args.by, args.reason)
     sentence = "No supervisor runs this trainer, so nothing was changed. To go back by hand:\n" + "\n".join(commands)
     state = look(args.run_dir, SystemClock().time_ns())
     _print({"action": "rollback", "outcome": "by_hand", "commands": commands, "state": state.state}, sentence)
@@ -172,7 +167,10 @@ def _status_or_none(run_dir: Path) -> ControlStatus | None:
 
 
 def _seconds(text: str) -> float:
-    value = float(text)
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
     if not 0 <= value < 1e9:
-        raise argparse.ArgumentTypeError(f"{text} is no number of seconds")
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds")
     return value

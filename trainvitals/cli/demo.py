@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import sys
 import webbrowser
 from dataclasses import replace
@@ -13,6 +14,7 @@ from trainvitals import settings as settings_module
 from trainvitals.cli.up import child_environment, dashboard_child, gpu_child, watch_children
 from trainvitals.clock import SystemClock
 from trainvitals.demo import config as demo_config
+from trainvitals.demo import faults
 from trainvitals.settings import Settings
 from trainvitals.watch.processes import Child, run_children
 
@@ -24,14 +26,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--browser", action=argparse.BooleanOptionalAction, default=True, help="open the dashboard in a browser")
     parser.add_argument("--faults", action=argparse.BooleanOptionalAction, default=True, help="break the run on schedule")
+    parser.add_argument("--schedule", type=Path, help="JSON file with other faults, or with the same ones at other times")
+    parser.add_argument(
+        "--checkpoint-every", type=_steps, default=demo_config.CHECKPOINT_EVERY_STEPS, help="steps between two checkpoints"
+    )
 
 
 def run(options: argparse.Namespace) -> int:
+    schedule = "none"
+    if options.faults:
+        schedule = str(options.schedule.absolute()) if options.schedule is not None else "default"
+    faults.load_schedule(schedule)  # said now, in the terminal, rather than in the trainer's log
     home = demo_config.prepare_home(options.home, SystemClock().time_ns())
     port = demo_config.free_port(options.port)
-    config = str(demo_config.write_settings(home, port))
+    config = str(demo_config.write_settings(home, port, options.checkpoint_every))
     settings = settings_module.load(config, environ={})
-    children = plan(home, settings, config, with_faults=options.faults)
+    children = plan(home, settings, config, schedule=schedule, checkpoint_every=options.checkpoint_every)
     address = f"http://127.0.0.1:{port}"
 
     def ready() -> None:
@@ -39,19 +49,31 @@ def run(options: argparse.Namespace) -> int:
         if options.browser:
             _open_browser(address)
 
-    return run_children(children, on_ready=ready)
+    try:
+        return run_children(children, on_ready=ready)
+    finally:
+        end_orphans(config)
 
 
-def plan(home: demo_config.Home, settings: Settings, config: str, *, with_faults: bool) -> list[Child]:
+def plan(
+    home: demo_config.Home,
+    settings: Settings,
+    config: str,
+    *,
+    schedule: str = "default",
+    checkpoint_every: int = demo_config.CHECKPOINT_EVERY_STEPS,
+) -> list[Child]:
     """The processes in the order they start: the trainer and the dashboard first, so that a curve shows at once.
+
+    ``schedule``: default, none, or the path of a JSON list of faults; ``checkpoint_every``: steps.
 
     Raises ``SettingsError`` when this is not a checkout.
     """
     environment = _environment(config)
     trainer = [
         sys.executable, "-m", "trainvitals.demo.restart", "--run-dir", str(home.run_dir), "--checkpoints", str(home.checkpoints),
-        "--logs", str(home.logs), "--run", demo_config.RUN, "--schedule", "default" if with_faults else "none",
-        "--", "--steps", str(demo_config.TOTAL_STEPS), "--checkpoint-every", str(demo_config.CHECKPOINT_EVERY_STEPS),
+        "--logs", str(home.logs), "--run", demo_config.RUN, "--schedule", schedule,
+        "--", "--steps", str(demo_config.TOTAL_STEPS), "--checkpoint-every", str(checkpoint_every),
     ]  # fmt: skip
     nodes = [sys.executable, "-m", "trainvitals.demo.simulated_nodes", "--store", settings.store, "--run", demo_config.RUN]
     others = [*watch_children(settings, config), dashboard_child(settings, config), gpu_child(config)]
@@ -60,6 +82,18 @@ def plan(home: demo_config.Home, settings: Settings, config: str, *, with_faults
         *(replace(child, env=environment, log_path=str(home.logs / f"{child.name.replace(' ', '-')}.log")) for child in others),
         Child("simulated nodes", nodes, environment, log_path=str(home.logs / "simulated-nodes.log")),
     ]
+
+
+def end_orphans(config: str) -> None:
+    """End trainers of this demo whose restart loop was killed: they went on training, and nobody else would end them."""
+    ours = f"{settings_module.CONFIG_VARIABLE}={config}".encode()
+    for entry in Path("/proc").glob("[0-9]*"):  # nothing where there is no /proc
+        try:
+            is_trainer = b"trainvitals.demo.trainer" in (entry / "cmdline").read_bytes().split(b"\0")
+            if is_trainer and ours in (entry / "environ").read_bytes().split(b"\0"):
+                os.kill(int(entry.name), signal.SIGTERM)
+        except OSError:
+            continue  # ended meanwhile, or somebody else's
 
 
 def _environment(config: str) -> dict[str, str]:
@@ -89,6 +123,13 @@ def _port(text: str) -> int:
     if not 1 <= port <= 65_535:
         raise argparse.ArgumentTypeError("a port is a number from 1 to 65535")
     return port
+
+
+def _steps(text: str) -> int:
+    steps = int(text)
+    if steps < 1:
+        raise argparse.ArgumentTypeError("steps between two checkpoints are 1 or more")
+    return steps
 
 
 def _say(line: str) -> None:

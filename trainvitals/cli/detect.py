@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import argparse
-import gzip
 import json
 import sys
 from collections.abc import Iterator
-from pathlib import Path
-from typing import Any, BinaryIO
 
+from trainvitals.cli.parse import FORMAT_HELP, read_log
 from trainvitals.detect.engine import Engine
 from trainvitals.errors import InputError
-from trainvitals.logs.parser import FORMATS, Parser
+from trainvitals.logs.parser import FORMATS
 from trainvitals.records import Event, Finding, Severity, Step, to_json_number
 
-CHUNK_BYTES = 1 << 18
-GZIP_MAGIC = b"\x1f\x8b"
 FOUND_A_FAULT = 1
 
 
@@ -25,11 +21,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "file", metavar="FILE", help="a trainer's log or a CSV (step,loss,grad_norm,lr,throughput); - = stdin, .gz is fine"
     )
-    parser.add_argument("--format", default="auto", choices=FORMATS, help="grammar of the file (default: found by itself)")
-    parser.add_argument("--timezone", default="UTC", help="time zone of times that name none")
+    parser.add_argument("--format", default="auto", choices=FORMATS, metavar="NAME", help=FORMAT_HELP)
+    parser.add_argument("--timezone", default="UTC", metavar="ZONE", help="time zone of times that name none (default: UTC)")
     parser.add_argument(
         "--config", metavar="FILE", help="settings whose [detect.RULE] and [breaker] tables are used; else defaults"
     )
+    parser.epilog = "Exit code 0: nothing worse than info. 1: at least one warning. 2: no training step could be read."
 
 
 def run(args: argparse.Namespace) -> int:
@@ -66,34 +63,14 @@ def _findings(args: argparse.Namespace, engine: Engine) -> Iterator[Finding]:
 
 
 def _records(file: str, format: str, timezone: str) -> Iterator[Step | Event]:
-    if file == "-":
-        yield from _parse(sys.stdin.buffer, Parser(format=format, timezone=timezone), "stdin")
-        return
-    path = Path(file)
-    try:
-        parser = Parser(format=format, timezone=timezone, mtime_ns=path.stat().st_mtime_ns)
-        with path.open("rb") as opened:
-            yield from _parse(opened, parser, file)
-    except (OSError, EOFError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise InputError(f"Cannot read {file}: {reason}. Name a readable log or CSV file.") from error
-
-
-def _parse(opened: BinaryIO, parser: Parser, name: str) -> Iterator[Step | Event]:
-    stream: Any = opened
-    head = opened.peek(2)[:2] if hasattr(opened, "peek") else b""
-    if head == GZIP_MAGIC:
-        stream = gzip.GzipFile(fileobj=opened)
-    records = 0
-    while chunk := stream.read(CHUNK_BYTES):
-        for record in parser.feed(chunk):
-            records += 1
-            yield record
-    for record in parser.finish():
-        records += 1
-        yield record
-    if records == 0:
-        raise InputError(f"{name} holds no training step in a format that is known. Check the file, or name its --format.")
+    """As ``parse`` reads it. Raises ``InputError``, also for what holds no record at all."""
+    is_empty = True
+    for _, records in read_log(file, format, timezone):
+        is_empty = is_empty and not records
+        yield from records
+    if is_empty:
+        shown = "standard input" if file == "-" else file
+        raise InputError(f"{shown} holds no training step in a format that is known. Check the file, or name its --format.")
 
 
 def _line(finding: Finding) -> str:

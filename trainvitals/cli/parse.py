@@ -6,6 +6,7 @@ import argparse
 import gzip
 import io
 import json
+import stat
 import sys
 import zlib
 from collections.abc import Iterable, Iterator
@@ -33,6 +34,10 @@ _BINARY_MAGIC = (
 )
 
 
+#: ``FORMATS`` holds other spellings of these as well.
+FORMAT_HELP = "grammar: auto (found by itself), megatron, huggingface, nanogpt, hook, csv or trainer_state"
+
+
 class _Source(Protocol):
     """``read1`` returns what is there: a damaged file gives all that stands before the damage."""
 
@@ -43,8 +48,9 @@ class _Source(Protocol):
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", metavar="FILE", help="the log; .gz is accepted, - reads standard input")
-    parser.add_argument("--format", default="auto", choices=FORMATS, help="grammar of the log (default: found by itself)")
-    parser.add_argument("--timezone", default="UTC", metavar="Z", help="time zone of times that name none (default: UTC)")
+    parser.add_argument("--format", default="auto", choices=FORMATS, metavar="NAME", help=FORMAT_HELP)
+    parser.add_argument("--timezone", default="UTC", metavar="ZONE", help="time zone of times that name none (default: UTC)")
+    parser.epilog = "Exit code 0: read, also when no training step was found, which stderr says. 2: cannot be read as a log."
 
 
 def run(args: argparse.Namespace) -> int:
@@ -98,6 +104,9 @@ def read_log(name: str, format: str = "auto", timezone: str = "UTC") -> Iterator
                 path = Path(name)
                 if path.is_dir():
                     raise InputError(f"{name} is a directory; name a log file in it.")
+                mode = path.stat().st_mode
+                if stat.S_ISCHR(mode) or stat.S_ISBLK(mode):
+                    raise InputError(f"{name} is a device and has no end; name a log file, or - for standard input.")
                 raw = stack.enter_context(path.open("rb"))
                 mtime_ns = path.stat().st_mtime_ns
             parser = Parser(format, timezone, mtime_ns)

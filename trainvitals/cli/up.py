@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import socket
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -18,7 +19,7 @@ CHECKOUT = Path(__file__).resolve().parent.parent.parent
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--config", help="settings file (default: $TRAINVITALS_CONFIG, else ./trainvitals.toml)")
+    parser.add_argument("--config", metavar="FILE", help="settings file (default: $TRAINVITALS_CONFIG, else ./trainvitals.toml)")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -34,10 +35,34 @@ def run(options: argparse.Namespace) -> int:
         dashboard_child(settings, config),
     ]
 
+    address = where(settings, is_taken(settings.dashboard.port))
+
     def say_ready() -> None:
-        print(f"Trainvitals: http://127.0.0.1:{settings.dashboard.port}", file=sys.stderr, flush=True)  # noqa: T201
+        print(f"Trainvitals: {address}", file=sys.stderr, flush=True)  # noqa: T201
 
     return run_children(children, on_ready=say_ready)
+
+
+def is_taken(port: int) -> bool:
+    """Another program listens on 127.0.0.1:port, or this user may not."""
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return True
+    return False
+
+
+def where(settings: Settings, taken: bool) -> str:
+    """The dashboard's address for people, or why it is not there. The watchdogs run in both cases."""
+    port = settings.dashboard.port
+    if not taken:
+        return f"http://127.0.0.1:{port}"
+    return (
+        f"port {port} is taken, perhaps by an earlier start, so what answers there is not this dashboard. It is tried until the "
+        f"port is free; for another one set port under [dashboard] in {settings.path}, or TRAINVITALS_DASHBOARD_PORT."
+    )
 
 
 def child_environment(config: str) -> Mapping[str, str]:

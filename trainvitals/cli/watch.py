@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import signal
@@ -19,7 +20,8 @@ from trainvitals.attempts import hold_watch_lock
 from trainvitals.checkpoints.life import Patience
 from trainvitals.checkpoints.watcher import CheckpointWatcher
 from trainvitals.clock import Clock, SystemClock
-from trainvitals.errors import SettingsError, StoreUnavailable
+from trainvitals.errors import InputError, SettingsError, StoreUnavailable
+from trainvitals.hook.process import pid_namespace
 from trainvitals.settings import RunSettings, Settings
 from trainvitals.store.open import open_store
 from trainvitals.store.protocol import Sink
@@ -35,10 +37,14 @@ from trainvitals.watch.watchdog import Watchdog
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--run", required=True, help="name of the run, as in the settings")
-    parser.add_argument("--config", help="settings file")
-    parser.add_argument("--run-dir", help="run directory; without a settings file this is enough")
-    parser.add_argument("--log", action="append", default=[], metavar="GLOB", help="log files of the trainer")
-    parser.add_argument("--checkpoints", action="append", default=[], metavar="DIR", help="directory of checkpoints")
+    parser.add_argument("--config", metavar="FILE", help="settings file (default: $TRAINVITALS_CONFIG, else ./trainvitals.toml)")
+    parser.add_argument("--run-dir", metavar="DIR", help="run directory; with it the run needs no settings file")
+    parser.add_argument(
+        "--log", action="append", default=[], metavar="GLOB", help="log files of the trainer, quoted; as often as needed"
+    )
+    parser.add_argument(
+        "--checkpoints", action="append", default=[], metavar="DIR", help="directory of checkpoints; as often as needed"
+    )
     parser.add_argument("--format", choices=("auto", "megatron", "huggingface", "nanogpt"), help="grammar of the logs")
 
 
@@ -53,7 +59,7 @@ def run(options: argparse.Namespace) -> int:
 
     signal.signal(signal.SIGTERM, ask_to_stop)
     signal.signal(signal.SIGINT, ask_to_stop)
-    Path(run_settings.dir).mkdir(parents=True, exist_ok=True)
+    _make_run_dir(run_settings.dir)
     with hold_watch_lock(run_settings.dir):
         _write_run_file(run_settings, clock)
         sink = open_sink(settings, f"watch/{run_settings.name}", _say, clock)
@@ -87,7 +93,7 @@ def build(settings: Settings, run_settings: RunSettings, store: Sink, clock: Clo
     watcher = CheckpointWatcher(run_settings.checkpoints, clock, patience)
     return Watchdog(
         settings, run_settings, store, clock,
-        sources=RunSources(run_settings, clock, LocalProcessTable(host, read_process)),
+        sources=RunSources(run_settings, clock, LocalProcessTable(host, read_process, pid_namespace())),
         scanner=CheckpointScanner(watcher, clock, settings.watch.checkpoint_scan_s, in_thread=scan_in_thread),
         breaker=BreakerAction(run_settings), node=host, say=_say,
     )  # fmt: skip
@@ -136,11 +142,24 @@ def _write_run_file(run_settings: RunSettings, clock: Clock) -> None:
         return
     created = datetime.fromtimestamp(clock.time_ns() // 1_000_000_000, UTC).isoformat().replace("+00:00", "Z")
     temporary = path.with_name(f".run.json.{os.getpid()}")
-    temporary.write_text(json.dumps({"schema": 1, "run": run_settings.name, "created": created}) + "\n", encoding="utf-8")
-    temporary.replace(path)
+    try:
+        temporary.write_text(json.dumps({"schema": 1, "run": run_settings.name, "created": created}) + "\n", encoding="utf-8")
+        temporary.replace(path)
+    except OSError as error:  # for people only: nothing of the watch depends on it
+        _say(f"cannot write {path}: {error.strerror or error}; going on without it.")
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
+
+
+def _make_run_dir(run_dir: str) -> None:
+    try:
+        Path(run_dir).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"The run directory {run_dir} cannot be made: {error.strerror or error}.") from error
 
 
 def _say(sentence: str) -> None:
     # Log lines and names can hold anything: control characters must not reach the terminal.
     printable = "".join(c if c.isprintable() else "�" for c in sentence)
-    print(f"{datetime.now(UTC):%H:%M:%S}Z watch: {printable}", file=sys.stderr, flush=True)  # noqa: T201
+    with contextlib.suppress(OSError, ValueError):  # a full disk or a closed terminal must not end the watch; all is stored too
+        print(f"{datetime.now(UTC):%H:%M:%S}Z watch: {printable}", file=sys.stderr, flush=True)  # noqa: T201

@@ -37,6 +37,10 @@ class EventSink(Protocol):
         """Write an event."""
         ...
 
+    def finish(self, reason: str = "finished") -> None:
+        """Write the end of this start of the trainer."""
+        ...
+
     def phase(self, name: str, state: str = "begin") -> None:
         """Write the begin or end of a phase."""
         ...
@@ -203,8 +207,12 @@ class ControlClient:
         if was_paused:
             self._phase("end")
         error = f"stopped without a new checkpoint, because {problem}" if problem else ""
-        talk.change(state="stopped", done=received, at_step=step, error=error, pause_ended=True)
+        talk.change(
+            state="stopped", done=received, at_step=step, error=error, pause_ended=True,
+            by=request.by, source=request.source, reason=request.reason,
+        )  # fmt: skip
         self._record(received, "stopped", step, error)
+        self._finish()
         self._answer = "stop"
         talk.flush(FINAL_WRITE_S)
 
@@ -273,6 +281,14 @@ class ControlClient:
             )  # fmt: skip
         except Exception as error:  # noqa: BLE001 - a recorder of the trainer's own making may raise; counted
             self._kept(error)
+
+    def _finish(self) -> None:
+        """An end that was asked for is no death, however the program leaves its loop."""
+        if self._recorder is not None:
+            try:
+                self._recorder.finish("stopped")
+            except Exception as error:  # noqa: BLE001 - a recorder of the trainer's own making may raise; counted
+                self._kept(error)
 
     def _phase(self, state: str) -> None:
         if self._recorder is not None:

@@ -28,6 +28,9 @@ DETECT: Mapping[str, Mapping[str, float]] = {
         "drop": 0.2,
         "slow_drop": 0.2,
     },
+    # A usual level after seconds, not minutes, so that the first fault of a short run is judged.
+    "loss_spike": {"min_points": 40, "warmup_points": 60, "window": 64},
+    "loss_divergence": {"page_after_points": 25},
     "stall": {"floor_s": 10.0, "first_step_s": 60.0},
     "run_dead": {"fault_grace_s": 10.0},
 }
@@ -89,7 +92,7 @@ def prepare_home(path: Path, now_ns: int) -> Home:
     return home
 
 
-def settings_text(home: Home, port: int) -> str:
+def settings_text(home: Home, port: int, checkpoint_every: int = CHECKPOINT_EVERY_STEPS) -> str:
     """The demo's ``trainvitals.toml``."""
     lines = [
         "# Written by `python -m trainvitals demo`: settings for a run of 12 steps a second that is over in minutes.",
@@ -103,7 +106,7 @@ def settings_text(home: Home, port: int) -> str:
         f"checkpoints = [{_text(str(home.checkpoints))}]",
         'steps_from = "hook"',
         f"total_steps = {TOTAL_STEPS}",
-        f"checkpoint_every_steps = {CHECKPOINT_EVERY_STEPS}",
+        f"checkpoint_every_steps = {checkpoint_every}",
         "gpus = 1",
         'breaker = "armed"',
         "",
@@ -125,9 +128,9 @@ def settings_text(home: Home, port: int) -> str:
     return "\n".join(lines) + "\n"
 
 
-def write_settings(home: Home, port: int) -> Path:
+def write_settings(home: Home, port: int, checkpoint_every: int = CHECKPOINT_EVERY_STEPS) -> Path:
     """Write the settings file and return its path."""
-    home.config.write_text(settings_text(home, port), encoding="utf-8")
+    home.config.write_text(settings_text(home, port, checkpoint_every), encoding="utf-8")
     return home.config
 
 

@@ -26,7 +26,6 @@ DATA_EVERY_STEPS = 50
 PRINT_EVERY_STEPS = 10
 #: Waiting in the control client longer than this was a pause.
 PAUSE_S = 0.5
-MOST_LATE_STEPS = 3
 
 
 @dataclass(frozen=True)
@@ -79,7 +78,6 @@ class Training:
         self._books = faults.open_books(options.run_dir, self._clock.time_ns())
         self._begun_here: dict[str, float] = {}
         self._lr_factor = 1.0
-        self._due_s = 0.0
 
     def resume(self, path: Path) -> None:
         """Continue exactly where the checkpoint was taken. Raises ``InputError``."""
@@ -130,11 +128,11 @@ class Training:
         """
         say = say or _say
         nonfinite = 0
-        self._due_s = ended_s = self._clock.monotonic_s()
+        ended_s = self._clock.monotonic_s()
         while self.step < self.options.steps:
             self._begin_faults()
             result = self.advance()
-            self._wait_for_pace()
+            self._wait_for_pace(ended_s)
             started_s, ended_s = ended_s, self._clock.monotonic_s()
             step_time_s = ended_s - started_s
             recorder.log(
@@ -190,15 +188,13 @@ class Training:
             faults.write_books(self.options.run_dir, self._books)
         return answer, waited_s
 
-    def _wait_for_pace(self) -> None:
-        """Sleep until the step is due. A late step is made up for by the next ones, so that a busy machine looks no slower."""
+    def _wait_for_pace(self, started_s: float) -> None:
+        """Sleep until the step has taken its time. A late step is not made up for: faster steps after it would look like news."""
         slow = self._active_faults().get("slow_down")
-        wanted_s = self.options.step_time_s * (slow.factor if slow else 1.0)
+        due_s = started_s + self.options.step_time_s * (slow.factor if slow else 1.0)
         now_s = self._clock.monotonic_s()
-        # Nobody runs after what is many steps late (a pause, a suspended machine).
-        self._due_s = max(self._due_s + wanted_s, now_s - MOST_LATE_STEPS * wanted_s)
-        if self._due_s > now_s:
-            self._clock.sleep(self._due_s - now_s)
+        if due_s > now_s:
+            self._clock.sleep(due_s - now_s)
 
     def _random_characters(self, contexts: Array, targets: Array) -> tuple[Array, Array]:
         generator = np.random.default_rng((self.options.seed, self.step))

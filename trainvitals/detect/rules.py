@@ -39,7 +39,7 @@ RULES: Mapping[str, Rule] = MappingProxyType(
         "grad_norm_spike": Rule("grad_norm", "info for a lone point; warning; critical when the loss rises with it", "when the median of five is back", "gradient norm far above its median"),
         "grad_norm_nonfinite": Rule("grad_norm", "warning", "after 50 finite points", "gradient norm is NaN or infinite beside a finite loss"),
         "throughput_drop": Rule("throughput", "warning; critical at 30 % for 60 buckets", "when half of the drop is back", "median throughput below the usual"),
-        "stall": Rule("liveness", "warning at the deadline; critical at twice that", "with the next step", "no step for longer than the run has ever needed"),
+        "stall": Rule("liveness", "warning at the deadline; critical at twice that (never for a silence that began before the run was first seen alive)", "with the next step", "no step for longer than the run has ever needed"),
         "run_dead": Rule("liveness", "critical; warning for a time limit, a cancellation, or an end without a reason", "with the next start or step", "the trainer ended, vanished, or printed a deadly line"),
         "breaker_trip": Rule("breaker", "critical", "at once", "here the circuit breaker, armed, would pause"),
     }

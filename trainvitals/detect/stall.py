@@ -27,6 +27,7 @@ class StallDetector(FamilyDetector):
     rules = ("stall",)
     STATE = (
         "ledger", "_last_ns", "_tick_ns", "_gaps", "_longest", "_in_block", "_phase", "_phase_from_ns", "_phases", "_is_first",
+        "_arrived_ns", "_stepped", "_was_live",
     )  # fmt: skip
 
     def __init__(self, context: Context, tuned: Tuned) -> None:
@@ -41,6 +42,10 @@ class StallDetector(FamilyDetector):
         self._phase_from_ns: int | None = None
         self._phases: dict[str, list[float]] = {}
         self._is_first = True
+        # A step that was read after a tick was written after it, whatever time it names: clocks and time zones may be wrong.
+        self._arrived_ns: int | None = None
+        self._stepped = False
+        self._was_live = False  # steps came while somebody looked; before that a silence is history
 
     def deadline_s(self) -> float | None:
         """Seconds after the last progress at which it is a stall; None while the run is paused or has ended."""
@@ -64,7 +69,8 @@ class StallDetector(FamilyDetector):
 
     def catch_up(self, time_ns: int | None) -> None:
         """A record of this time comes next: what ``tick`` would have found until then is found now (old logs)."""
-        if time_ns is not None:
+        # With a tick since the last step the silence was watched: a time that leaps now is a clock that was set.
+        if time_ns is not None and (self._stepped or not self._was_live):
             self._check(time_ns)
 
     def on_step(self, step: Step) -> None:
@@ -76,13 +82,18 @@ class StallDetector(FamilyDetector):
             self._last_ns = now_ns
         self._is_first = False
         self._phase = None
+        self._stepped = True
 
     def on_tick(self, now_ns: int) -> None:
-        self._tick_ns = now_ns
+        if self._stepped and self._tick_ns is not None:
+            self._arrived_ns, self._was_live = self._tick_ns, True
+        self._tick_ns, self._stepped = now_ns, False
         if self._last_ns is not None:
             # A trainer whose clock runs ahead of ours must not hide a stall.
             self._last_ns = min(self._last_ns, now_ns)
-        self._check(now_ns)
+            deadline_s = self.deadline_s()
+            self._was_live = self._was_live or (deadline_s is not None and now_ns - self._last_ns < deadline_s * 1e9)
+        self._check(now_ns, self._arrived_ns, is_history=not self._was_live)
 
     def on_event(self, event: Event) -> None:
         now_ns = event.time_ns if event.time_ns is not None else self._tick_ns
@@ -135,16 +146,20 @@ class StallDetector(FamilyDetector):
             self._longest[-1] = gap_s
         self._in_block = (self._in_block + 1) % GAPS_PER_BLOCK
 
-    def _check(self, now_ns: int) -> None:
+    def _check(self, now_ns: int, arrived_ns: int | None = None, *, is_history: bool = False) -> None:
+        """``is_history``: nobody saw this run alive, so it may have ended long ago; that is looked at, but wakes nobody."""
         deadline_s = self.deadline_s()
         if deadline_s is None or self._last_ns is None:
             return
-        elapsed_s = (now_ns - self._last_ns) / 1e9
+        since_ns = self._last_ns if arrived_ns is None else max(self._last_ns, min(arrived_ns, now_ns))
+        elapsed_s = (now_ns - since_ns) / 1e9
         if elapsed_s < deadline_s:
             return
         critical_s = self._numbers["critical_factor"] * deadline_s
-        severity = Severity.CRITICAL if elapsed_s >= critical_s else Severity.WARNING
+        severity = Severity.CRITICAL if elapsed_s >= critical_s and not is_history else Severity.WARNING
         message = f"no step for {format_duration(elapsed_s)} ({self._reference(deadline_s)})"
+        if is_history:
+            message += "; it ended or died before it was watched, and nothing says which"
         data = {"deadline_s": round(deadline_s, 3)}
         if "stall" in self.ledger.open:
             self.ledger.escalate("stall", severity, message, value=elapsed_s, data=data)
@@ -156,7 +171,7 @@ class StallDetector(FamilyDetector):
                 value=elapsed_s,
                 expected=self.usual_s(),
                 data=data,
-                time_ns=self._last_ns + round(deadline_s * 1e9),
+                time_ns=since_ns + round(deadline_s * 1e9),
             )
 
     def _reference(self, deadline_s: float) -> str:

@@ -26,6 +26,7 @@ from trainvitals.clock import Clock, SystemClock
 from trainvitals.hook import encode
 from trainvitals.hook.appender import Appender
 from trainvitals.hook.filesystem import can_hang
+from trainvitals.hook.process import pid_namespace
 from trainvitals.hook.queue import QueuedWriter
 
 SCHEMA = 1
@@ -180,7 +181,8 @@ class Recorder:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
-        self.finish("finished" if kind is None else f"exception: {kind.__name__}")
+        is_planned = kind is None or (isinstance(error, SystemExit) and error.code in (None, 0))
+        self.finish("finished" if is_planned or kind is None else f"exception: {kind.__name__}")
         self.close()
 
     def _event(self, kind: object, step: object, text: object, data: Mapping[str, object]) -> None:
@@ -215,7 +217,8 @@ class Recorder:
         return (
             f'{{"type":"header","schema":{SCHEMA},"run":{encode.text(self._run)},"pid":{self._pid},'
             f'"host":{encode.text(os.uname().nodename)},"started_ns":{self._started_ns},"rank":{self._rank},'
-            f'"world_size":{self._world_size},"hook_version":{encode.text(__version__)}}}\n'
+            f'"world_size":{self._world_size},"hook_version":{encode.text(__version__)},'
+            f'"pid_namespace":{encode.text(pid_namespace())}}}\n'
         )
 
     def _path(self, child: bool = False) -> str:

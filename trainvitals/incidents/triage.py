@@ -16,6 +16,8 @@ LAYERS = ("data", "code", "numerics", "cluster")
 #: Data changes this many steps before the onset are suspects; cluster events this long around it.
 DATA_WINDOW_STEPS = 200
 CLUSTER_WINDOW_NS = 30 * 60 * 10**9
+#: A learning rate this many times the usual one is evidence.
+LR_TIMES = 3.0
 BAD_NODE_STATES = frozenset({"warn", "fail", "lost", "silent"})
 
 
@@ -81,8 +83,10 @@ _BY_RULE = {
     "loss_implausible_drop": "loss jumps or diverges", "grad_norm_spike": "loss jumps or diverges",
     "loss_drift": "loss does not come down", "loss_plateau": "loss does not come down",
     "loss_not_learning": "loss does not come down", "lr_schedule_mismatch": "loss does not come down",
-    "rank_loss_mismatch": "ranks disagree on the loss",
+    "rank_loss_mismatch": "ranks disagree on the loss", "breaker_trip": "loss jumps or diverges",
 }  # fmt: skip
+#: What the watchdog did about a symptom; it names the symptom only when nothing else does.
+_CONSEQUENCES = frozenset({"breaker_trip"})
 
 
 def symptom(rule: str) -> Symptom:
@@ -98,12 +102,24 @@ def symptom(rule: str) -> Symptom:
     return SYMPTOMS["no steps, or slow steps"]
 
 
+def leading_rule(findings: Sequence[Finding], rules: Sequence[str] = (), otherwise: str = "") -> str:
+    """The rule that names an incident's symptom: of its worst finding the earliest, never what was only done about it.
+
+    rules: all rules of the incident, for when none of its findings is known here; ``otherwise`` when there is no rule either.
+    """
+    named = [finding for finding in findings if finding.rule not in _CONSEQUENCES] or list(findings)
+    worst = max(named, key=lambda finding: (finding.severity.rank, -finding.first_step), default=None)
+    if worst is not None:
+        return worst.rule
+    return next((rule for rule in rules if rule not in _CONSEQUENCES), next(iter(rules), otherwise))
+
+
 @dataclass(frozen=True)
 class Evidence:
     """What is known around the onset. Nothing here is looked up: whoever calls has it.
 
     nodes: None = no node health is collected. nonfinite: metrics that are non-finite now or were in the incident.
-    resumed_checkpoint: report of the checkpoint the running attempt started from, None = not known.
+    lr_now, lr_usual: learning rate now and before the onset. resumed_checkpoint: report of the checkpoint the running attempt started from, None = not known.
     """
 
     onset_step: int | None = None
@@ -116,6 +132,8 @@ class Evidence:
     nodes: Sequence[NodeSample] | None = None
     nonfinite: Sequence[tuple[str, NonFinite]] = ()
     loss_scale: float | None = None
+    lr_now: float | None = None
+    lr_usual: float | None = None
     has_grad_norm: bool = False
     resumed_from_step: int | None = None
     resumed_checkpoint: CheckpointReport | None = None
@@ -197,6 +215,9 @@ def _code(rule: str, evidence: Evidence) -> Check:
     mismatch = next((f for f in evidence.findings if f.rule in ("resume_lr_mismatch", "lr_schedule_mismatch")), None)
     if mismatch is not None:
         return Check("code", "!", "Learning rate differs from the schedule", mismatch.message)
+    ran_away = _learning_rate_ran_away(evidence)
+    if ran_away is not None:
+        return ran_away
     optimizer = evidence.resumed_checkpoint.has_optimizer if evidence.resumed_checkpoint else None
     if rule.startswith("resume_") or optimizer is False:
         where = f"step {evidence.resumed_from_step:,}" if evidence.resumed_from_step is not None else "an unknown checkpoint"
@@ -237,6 +258,19 @@ def _code(rule: str, evidence: Evidence) -> Check:
         "–",
         "No restart and no change of settings",
         f"since attempt {evidence.attempt} began; see the learning rate on the curves.",
+    )
+
+
+def _learning_rate_ran_away(evidence: Evidence) -> Check | None:
+    """A warm-up doubles the rate within the points that say what is usual; more than that is no schedule."""
+    now, usual = evidence.lr_now, evidence.lr_usual
+    if now is None or not usual or usual <= 0 or now < LR_TIMES * usual:
+        return None
+    return Check(
+        "code",
+        "!",
+        f"Learning rate {now / usual:,.0f}× what it was",
+        f"{now:.3g} now, {usual:.3g} before the onset. Compare the schedule with the plan before anything is started again.",
     )
 
 
@@ -283,7 +317,7 @@ def _cluster(rule: str, evidence: Evidence) -> Check:
         newest = max(faults, key=lambda e: e.time_ns or 0)
         parts.append(f"{len(faults)} in the log, last: {str(newest.data.get('class') or newest.text)[:120]}")
     if bad:
-        shown = ", ".join(f"{node.node} {node.state}" for node in bad[:3])
+        shown = ", ".join(f"{node.node} {node.state}{' (simulated)' if node.is_simulated else ''}" for node in bad[:3])
         parts.append(f"nodes: {shown}{f' and {len(bad) - 3} more' if len(bad) > 3 else ''}")
     parts.extend(finding.message for finding in ranks[:1])
     if parts:

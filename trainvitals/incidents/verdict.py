@@ -17,8 +17,9 @@ WATCH_SILENT_S = 30.0
 #: Time since the last step that means "hung": 5 typical steps, and never under a minute.
 HUNG_STEPS = 5.0
 HUNG_FLOOR_S = 60.0
-#: How long a closed incident is still the headline.
+#: How long a closed incident is still the headline, and how long it is more than one line.
 RECOVERED_FOR_S = 30 * 60.0
+RECOVERED_LOUD_S = 120.0
 HUNG_RULES = frozenset({"stall", "nccl_timeout", "rank_silent"})
 STOPPED_RULES = frozenset({"run_dead", "run_dead_holding_nodes", "restart_failed", "restart_loop"})
 SLOW_RULES = frozenset({"throughput_drop", "straggler", "checkpoint_blocking"})
@@ -238,7 +239,7 @@ def _no_data(inputs: VerdictInputs, silent_s: float | None, incident: Incident |
         headline = f"the watchdog has been silent for {span(silent_s)}; what you see is older than that"
         decision = "Training may be fine or not: nobody looks. Restart the watchdog (python -m trainvitals up) and see its log."
     else:
-        headline = "the watchdog runs but has seen no step yet"
+        headline = "waiting for the first step: the watchdog runs and has seen none yet"
         decision = "Right after a start this is usual. If it stays so, see whether the log globs and the run directory are right."
     return Verdict(
         VerdictWord.UNKNOWN, "warning", headline, inputs.watch_seen_ns, "", decision, incident.id if incident else None
@@ -256,10 +257,11 @@ def _well(inputs: VerdictInputs) -> Verdict:
     if closed:
         last = max(closed, key=lambda incident: incident.closed_at_ns or 0)
         told = [e for e in inputs.breaker_events if (e.time_ns or 0) >= last.opened_at_ns]
+        is_fresh = inputs.now_ns - (last.closed_at_ns or 0) <= RECOVERED_LOUD_S * 1e9
+        by_itself = _automatic(inputs, last) if told else "Over without anybody's help."
         return Verdict(
             VerdictWord.RECOVERED, "info", last.title or ", ".join(last.rules), last.closed_at_ns,
-            _automatic(inputs, last) if told or inputs.control.state in ("paused", "pausing") else "Over without anybody's help.",
-            "Nothing to do now. Read the incident when you are awake.", last.id,
+            f"{by_itself} Nothing to do now; read the incident when you are awake.".strip() if is_fresh else "", "", last.id,
         )  # fmt: skip
     since = [i.closed_at_ns for i in inputs.incidents if i.closed_at_ns is not None and i.severity.rank >= Severity.WARNING.rank]
     since_ns = max([*since, *([inputs.attempt_started_ns] if inputs.attempt_started_ns is not None else [])], default=None)
@@ -298,15 +300,26 @@ def _way_back(inputs: VerdictInputs, verb: str) -> str:
         return f"{verb}: no checkpoint is verified, so look at the checkpoints before you restart anything."
     level = f" ({inputs.recommended_level} verified)" if inputs.recommended_level else ""
     redo = max(0, (inputs.last_step or inputs.recommended_step) - inputs.recommended_step)
-    cost = f"redoes {redo:,} steps"
+    cost = f"redoes {redo:,} step{'s' if redo != 1 else ''}"
     if inputs.gpus and inputs.typical_step_s:
-        cost += f" = {redo * inputs.typical_step_s * inputs.gpus / 3600:,.0f} GPU-h"
+        hours = gpu_hours(redo * inputs.typical_step_s * inputs.gpus / 3600)
+        cost += f" = {hours}" if hours else ""
     text = f"{verb} from step {inputs.recommended_step:,}{level} {cost}" if verb != "Go back" else (
         f"Going back to step {inputs.recommended_step:,}{level} {cost}"
     )  # fmt: skip
-    if inputs.control.state == "paused" and inputs.gpus:
-        text += f"; holding costs {inputs.gpus / 60:,.0f} GPU-h a minute"
+    holding = gpu_hours(inputs.gpus / 60)
+    if inputs.control.state == "paused" and holding:
+        text += f"; holding costs {holding} a minute"
     return text + "."
+
+
+def gpu_hours(amount: float) -> str:
+    """``2,650 GPU-h``, ``85 GPU-h``, ``0.4 GPU-h``; empty when it rounds to nothing."""
+    if amount < 0.05:
+        return ""
+    if amount < 9.95:
+        return f"{amount:.1f}".removesuffix(".0") + " GPU-h"
+    return f"{round(amount, -1 if amount >= 1000 else 0):,.0f} GPU-h"
 
 
 def _because(reason: str) -> str:

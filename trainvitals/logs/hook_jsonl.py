@@ -20,7 +20,9 @@ from trainvitals.records import EVENT_KINDS, NONFINITE_CODES, Event, Severity, S
 from trainvitals.schema import TRAIN_METRICS
 
 #: Header fields that ``attempt_start`` passes on.
-HEADER_FIELDS = ("run", "pid", "host", "started_ns", "rank", "world_size", "hook_version", "job")
+HEADER_FIELDS = ("run", "pid", "host", "started_ns", "rank", "world_size", "hook_version", "job", "pid_namespace")
+_NUMBERS = frozenset({"pid", "started_ns", "rank", "world_size"})
+_MAX_HEADER_TEXT = 200
 _MAX_STEP = 10**15
 #: Attempts are numbered by whoever reads the file.
 _KINDS = frozenset(EVENT_KINDS) - {"attempt_start"}
@@ -65,9 +67,7 @@ class HookJsonl:
         time_ns = checked_time_ns(record.get("time_ns"))
         records: list[Record] = []
         if kind == "header":
-            self._header = {
-                name: record[name] for name in HEADER_FIELDS if isinstance(record.get(name), (str, int)) and record[name] != ""
-            }
+            self._header = _header(record)
             self._counts = {"lost": 0, "errors": 0}
         elif kind == "step":
             step = _step(record.get("step"))
@@ -125,6 +125,24 @@ def _load(line: str) -> dict[str, Any] | None:
     except (ValueError, RecursionError):
         return None
     return record if isinstance(record, dict) else None
+
+
+def _header(record: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields that are of their kind; readers may rely on it."""
+    header: dict[str, Any] = {}
+    for name in HEADER_FIELDS:
+        value = record.get(name)
+        if name == "started_ns":
+            value = checked_time_ns(value)
+        elif name in _NUMBERS:
+            value = _step(value)
+        elif isinstance(value, str):
+            value = value[:_MAX_HEADER_TEXT] or None
+        elif name != "job" or isinstance(value, bool) or not isinstance(value, int):
+            value = None
+        if value is not None:
+            header[name] = value
+    return header
 
 
 def _step(value: object) -> int | None:

@@ -55,6 +55,8 @@ class LogSource:
         self._finished: dict[tuple[int, int], tuple[int, str]] = {}
         self._verified: dict[str, tuple[int, int, int, int]] = {}
         self._turn = 0
+        #: Whether the last ``poll`` stopped at its limit, so that more may be waiting.
+        self.is_behind = False
         self._counts = {"truncations": 0, "rotations": 0, "unreadable": 0, "files_beyond_limit": 0}
         self._past: dict[str, int] = {}
 
@@ -84,6 +86,7 @@ class LogSource:
             budget = self._read(stream, present, budget, records)
             if budget <= 0:
                 break
+        self.is_behind = budget <= 0
         return records
 
     def close(self) -> None:

@@ -147,6 +147,11 @@ class InfluxStore:
     def stored_fields(self, measurement: str) -> list[str]:
         return self._reader.stored_fields(measurement)
 
+    def extra_metrics(self, run: str) -> list[str]:
+        """Names of metrics beside the usual ones. The server knows fields of a measurement, not of a series: those of all runs."""
+        declared = SCHEMA["train"].fields
+        return sorted(name for name in self.stored_fields("train") if name not in declared and not name.endswith("_nf"))
+
     def time_of_step(self, run: str, attempt: int, step: int) -> int | None:
         return self._steps.time_of(run, attempt, step)
 

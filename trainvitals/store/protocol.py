@@ -114,6 +114,10 @@ class Store(Writer, Protocol):
         """Names of the fields that rows of a measurement may have: the declared ones and the extra metrics stored so far."""
         ...
 
+    def extra_metrics(self, run: str) -> list[str]:
+        """Names of the metrics beside ``TRAIN_METRICS`` that a run (or, where that is not kept, any run) has stored, sorted."""
+        ...
+
     def time_of_step(self, run: str, attempt: int, step: int) -> int | None:
         """The stored timestamp of a training point, None when it is not stored."""
         ...

@@ -144,6 +144,11 @@ class SqliteStore:
     def time_of_step(self, run: str, attempt: int, step: int) -> int | None:
         return self._read(lambda connection, catalog: sqlite_query.time_of_step(connection, catalog, run, attempt, step))
 
+    def extra_metrics(self, run: str) -> list[str]:
+        """Names of the metrics that a run logs beside ``TRAIN_METRICS``."""
+        query = "SELECT name FROM _extra_metric WHERE run = ? ORDER BY name"
+        return self._read(lambda connection, _: [str(row[0]) for row in connection.execute(query, (run,))])
+
     def delete_before(self, measurement: str, time_ns: int) -> int:
         declared = sqlite_query.declared(measurement)
         if self._connections.read_only:

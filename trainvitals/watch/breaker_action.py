@@ -7,6 +7,7 @@ from typing import Any
 
 from trainvitals.control.records import ControlStatus
 from trainvitals.control.request import read_status, submit
+from trainvitals.detect.findings import format_duration
 from trainvitals.errors import ControlError
 from trainvitals.identity import event_id
 from trainvitals.records import Event, Finding, Severity
@@ -43,7 +44,7 @@ class BreakerAction:
         if attempt != trip.attempt or age_s > STALE_AFTER_S:
             return (
                 "stale",
-                f"would have paused at step {step}, but that was {age_s:.0f} s ago in attempt {trip.attempt}: {why}",
+                f"would have paused at step {step}, but that was {format_duration(age_s)} ago in attempt {trip.attempt}: {why}",
             )
         if self._run.breaker == "dry-run":
             return "would_pause", f"dry run: would have paused at step {step}: {why}"

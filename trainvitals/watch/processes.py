@@ -6,6 +6,7 @@ supervisor takes nothing down with it.
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import subprocess
 import sys
@@ -162,4 +163,5 @@ def run_children(children: Sequence[Child], clock: Clock | None = None, on_ready
 
 
 def _say(sentence: str) -> None:
-    print(f"trainvitals: {sentence}", file=sys.stderr, flush=True)  # noqa: T201
+    with contextlib.suppress(OSError, ValueError):  # a closed terminal must not end the supervisor
+        print(f"trainvitals: {sentence}", file=sys.stderr, flush=True)  # noqa: T201

@@ -5,20 +5,31 @@ One step source per run (``steps_from``): the other one gives events only, so no
 
 from __future__ import annotations
 
+import contextlib
 import glob
 import zlib
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, astuple, dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
-from trainvitals.attempts import AttemptBook
+from trainvitals.attempts import AttemptBook, AttemptEntry
 from trainvitals.clock import Clock
+from trainvitals.errors import InputError
 from trainvitals.logs.tail import LogSource
 from trainvitals.records import Event, Step
 from trainvitals.settings import RunSettings
+from trainvitals.watch.times import dated
 
 HOOK_FILE = "metrics.rank00000.jsonl"
+#: What only the watchdog may say: from a trainer's file it is a message.
+OWN_KINDS = frozenset({"finding", "incident", "breaker", "checkpoint", "verification"})
+#: More starts than this within a minute are no restarts: two trainers write one file.
+STARTS_PER_MINUTE = 20
+MINUTE_S = 60.0
+#: Logs whose newest attempt is remembered.
+MAX_NUMBERS = 2_000
 #: What a log still tells when the steps come from the hook.
 KINDS_BESIDE_THE_HOOK = frozenset({"fault", "message"})
 #: A trainer whose process is gone is called dead only after its file has been quiet for this long.
@@ -27,12 +38,13 @@ QUIET_BEFORE_DEAD_S = 3.0
 
 @dataclass(frozen=True)
 class TrainerProcess:
-    """The process behind an attempt, as the hook's header names it."""
+    """The process behind an attempt, as the hook's header names it. ``pid_namespace``: where its number means something."""
 
     attempt: int
     pid: int
     host: str
     started_ns: int
+    pid_namespace: str = ""
 
 
 class ProcessTable(Protocol):
@@ -57,14 +69,24 @@ class RunSources:
         self._log = LogSource(run.logs, run.log_format, run.log_timezone, clock)
         self._numbers: dict[str, int] = {}
         self._resumed_from: dict[str, int] = {}
+        self._last_seen_ns: dict[str, int] = {}
         self._current = 0
         self._process: TrainerProcess | None = None
         self._hook_seen = False
         self._quiet_since_s = clock.monotonic_s()
+        self._starts: deque[float] = deque(maxlen=STARTS_PER_MINUTE)
+        self._told_starts_s: float | None = None
+        #: Why ``attempts.jsonl`` cannot be kept now; empty when it can.
+        self.trouble = ""
 
     def fresh(self) -> RunSources:
         """The same sources, read from the start."""
         return RunSources(self._run, self._clock, self._processes, self._max_bytes)
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether the last ``poll`` stopped at its limit: more may be waiting, so the present is not known yet."""
+        return self._hook.is_behind or self._log.is_behind
 
     @property
     def attempt(self) -> int:
@@ -92,19 +114,76 @@ class RunSources:
         self._hook_seen = self._hook_seen or self._hook_path.exists()
         from_hook = self.steps_from == "hook"
         now_ns = self._clock.time_ns()
+        self._keep_promises()
         records: list[Step | Event] = []
         if self._run.steps_from != "log":
             records += [self._numbered(path, record, now_ns) for path, record in self._hook.poll(self._max_bytes)]
-        for path, record in self._log.poll(self._max_bytes):
+        is_hook_quiet = not records
+        from_log = self._log.poll(self._max_bytes)
+        for path, record in from_log if from_hook else self._dated(from_log, now_ns):
             if not from_hook:
                 records.append(self._numbered(path, record, now_ns))
             elif isinstance(record, Event) and record.kind in KINDS_BESIDE_THE_HOOK:
                 records.append(self._stamped(replace(record, attempt=self._current or None), path, now_ns))
-        if records:
+        # A launcher that goes on printing is no sign of life of the trainer. What it says of the cause comes first.
+        if not is_hook_quiet:
             self._quiet_since_s = self._clock.monotonic_s()
-        else:
+        elif not self.is_behind:
             records += self._death(now_ns)
         return records
+
+    def _dated(self, found: Sequence[tuple[str, Step | Event]], now_ns: int) -> list[tuple[str, Step | Event]]:
+        """The same records; steps of a log that tells no times get one."""
+        untimed: dict[str, list[Step]] = {}
+        for path, record in found:
+            if isinstance(record, Step) and record.time_ns is None:
+                untimed.setdefault(path, []).append(record)
+        if not untimed:
+            return list(found)
+        times = {path: self._dated_steps(path, steps, now_ns) for path, steps in untimed.items()}
+        # From the end, so that an event without a time takes that of the step that follows it.
+        backwards: list[tuple[str, Step | Event]] = []
+        next_ns: dict[str, int | None] = {}
+        for path, record in reversed(found):
+            known = record
+            if record.time_ns is None:
+                known = times[path].pop() if isinstance(record, Step) else replace(record, time_ns=next_ns.get(path))
+            if isinstance(known, Step):
+                next_ns[path] = known.time_ns
+            backwards.append((path, known))
+        return backwards[::-1]
+
+    def _dated_steps(self, path: str, steps: Sequence[Step], now_ns: int) -> list[Step]:
+        previous_ns = self._last_seen_ns.get(path)
+        newest_ns = now_ns
+        if previous_ns is None:
+            with contextlib.suppress(OSError):  # it was renamed or deleted since it was read: then now is the best guess
+                newest_ns = min(now_ns, Path(path).stat().st_mtime_ns)
+        dated_steps = dated(steps, newest_ns, previous_ns)
+        self._last_seen_ns.pop(path, None)
+        self._last_seen_ns[path] = dated_steps[-1].time_ns or newest_ns
+        while len(self._last_seen_ns) > MAX_NUMBERS:
+            del self._last_seen_ns[next(iter(self._last_seen_ns))]
+        return dated_steps
+
+    def _keep_promises(self) -> None:
+        if not self._book.promised:
+            return
+        try:
+            self._book.keep_promises()
+        except InputError as error:
+            self.trouble = str(error)
+        else:
+            self.trouble = ""
+
+    def _number(self, key: str, started_ns: int, first_step: int | None, source: str) -> int:
+        """A full disk or a vanished directory must not end the watch: the number is promised and written later."""
+        self._book.floor = self._current
+        try:
+            return self._book.number(key, started_ns, first_step, source)
+        except InputError as error:
+            self.trouble = str(error)
+            return self._book.promise(key, started_ns, first_step, source)
 
     def _numbered(self, path: str, record: Step | Event, now_ns: int) -> Step | Event:
         if isinstance(record, Event) and record.kind == "attempt_start":
@@ -124,16 +203,40 @@ class RunSources:
     def _attempt_start(self, path: str, record: Event, now_ns: int) -> Event:
         data = record.data
         started_ns = data.get("started_ns", record.time_ns if record.time_ns is not None else now_ns)
-        source = str(data.get("source", "log"))
-        number = self._book.number(str(data["key"]), started_ns, data.get("first_step"), source)
-        self._numbers[f"{path}#{record.attempt}"] = number
+        number = self._number(str(data["key"]), started_ns, data.get("first_step"), str(data.get("source", "log")))
+        self._remember(path, record.attempt, number)
         self._current = number
         pid = data.get("pid")
-        self._process = TrainerProcess(number, pid, str(data.get("host", "")), started_ns) if isinstance(pid, int) else None
+        self._process = (
+            TrainerProcess(number, pid, str(data.get("host", "")), started_ns, str(data.get("pid_namespace", "")))
+            if isinstance(pid, int)
+            else None
+        )
         told = {**data, "attempt": number}
         if path in self._resumed_from:
             told["resumed_from_step"] = self._resumed_from.pop(path)
+        if now_ns - started_ns < MINUTE_S * 1e9:  # history may be read as fast as the disk gives it
+            self._starts.append(self._clock.monotonic_s())
         return self._stamped(replace(record, attempt=number, data=told), path, now_ns)
+
+    def _remember(self, path: str, local: int | None, number: int) -> None:
+        """Only the newest attempt of a log can go on."""
+        self._numbers.pop(f"{path}#{(local or 1) - 1}", None)
+        self._numbers[f"{path}#{local}"] = number
+        while len(self._numbers) > MAX_NUMBERS:
+            del self._numbers[next(iter(self._numbers))]
+
+    def flapping(self) -> str:
+        """A sentence, at most once in ten minutes, when starts follow each other as no trainer can start."""
+        starts, now_s = self._starts, self._clock.monotonic_s()
+        is_many = len(starts) == STARTS_PER_MINUTE and now_s - starts[0] < MINUTE_S
+        if not is_many or (self._told_starts_s is not None and now_s - self._told_starts_s < 10 * MINUTE_S):
+            return ""
+        self._told_starts_s = now_s
+        return (
+            f"{STARTS_PER_MINUTE} starts of the trainer within a minute: either it dies at once each time, or two trainers "
+            f"write {self._hook_path}; give each run a directory of its own"
+        )
 
     def _death(self, now_ns: int) -> list[Event]:
         """The end of a trainer that could not say so itself (kill -9, node gone)."""
@@ -150,6 +253,8 @@ class RunSources:
 
     def _stamped(self, event: Event, path: str, now_ns: int) -> Event:
         """Time, id and source: an event that is read again falls on the same row as long as its text is the same."""
+        if event.kind in OWN_KINDS and path:
+            event = replace(event, kind="message", data={"said_kind": event.kind, **event.data})
         time_ns = event.time_ns if event.time_ns is not None else now_ns
         seed = f"{event.kind}|{event.attempt}|{event.step}|{event.time_ns}|{event.text}|{sorted(event.data.items(), key=str)}"
         identifier = (
@@ -168,9 +273,11 @@ class RunSources:
             "log": self._log.to_state(),
             "numbers": self._numbers,
             "resumed_from": self._resumed_from,
+            "last_seen_ns": self._last_seen_ns,
             "current": self._current,
             "hook_seen": self._hook_seen,
-            "process": None if process is None else [process.attempt, process.pid, process.host, process.started_ns],
+            "process": None if process is None else list(astuple(process)),
+            "promised": [asdict(entry) for entry in self._book.promised.values()],
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
@@ -179,20 +286,26 @@ class RunSources:
         self._log.restore(state["log"])
         self._numbers = dict(state["numbers"])
         self._resumed_from = dict(state["resumed_from"])
+        self._last_seen_ns = dict(state["last_seen_ns"])
         self._current = state["current"]
         self._hook_seen = state["hook_seen"]
         self._process = TrainerProcess(*state["process"]) if state["process"] else None
+        self._book.promised = {entry["key"]: AttemptEntry(**entry) for entry in state.get("promised", ())}
 
 
 class LocalProcessTable:
     """The machine's own process table, read from /proc."""
 
-    def __init__(self, host: str, read: Callable[[int], tuple[bool, int | None]]) -> None:
+    def __init__(self, host: str, read: Callable[[int], tuple[bool, int | None]], pid_namespace: str = "") -> None:
         self._host = host
         self._read = read
+        self._pid_namespace = pid_namespace
 
     def is_gone(self, process: TrainerProcess) -> bool:
         if process.host != self._host:
+            return False
+        # Containers give the same host name and small process ids to many: only in one namespace is it the same process.
+        if process.pid_namespace and self._pid_namespace and process.pid_namespace != self._pid_namespace:
             return False
         is_there, began_ns = self._read(process.pid)
         if not is_there:

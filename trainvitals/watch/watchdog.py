@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import zlib
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from trainvitals.clock import Clock
@@ -25,6 +25,7 @@ from trainvitals.store.protocol import Sink
 from trainvitals.store.sink import heartbeat_fields
 from trainvitals.watch.breaker_action import BreakerAction
 from trainvitals.watch.checkpoint_scan import CheckpointScanner, Scan, checkpoint_finding
+from trainvitals.watch.flood import FloodGate
 from trainvitals.watch.sources import RunSources
 
 #: Beyond this many uncommitted points nothing more is read: the trainer's own files are the longer queue.
@@ -45,6 +46,7 @@ class Counters:
     commit_failures: int = 0
     hook_lost: int = 0
     hook_errors: int = 0
+    flooded_events: int = 0
 
 
 @dataclass
@@ -73,12 +75,16 @@ class Watchdog:
         self._told_severity: dict[str, Severity] = {}
         self._checkpoint_findings: dict[str, Finding] = {}
         self._checkpoint_state: Mapping[str, Any] | None = None
+        self._is_checkpoint_state_new = False
         self._trips: list[Finding] = []
         self._last_step: int | None = None
         self._last_step_ns: int | None = None
         self._heartbeat_due_s = clock.monotonic_s()
+        self._started = (clock.time_ns(), clock.monotonic_s())
         self._told_s: float | None = None
         self._scan_error = ""
+        self._trouble = ""
+        self._gate = FloodGate(clock)
         self._state_key = f"watch/{run.name}/"
 
     @property
@@ -92,7 +98,8 @@ class Watchdog:
         if blob is None:
             return
         try:
-            self._take_up(json.loads(zlib.decompress(blob)))
+            checkpoints = kept.get(self._state_key + "checkpoints")
+            self._take_up(json.loads(zlib.decompress(blob)), json.loads(zlib.decompress(checkpoints)) if checkpoints else None)
         except (ValueError, KeyError, TypeError, zlib.error) as error:
             # Written by another version: reading the files again gives the same rows and the same ids, so nothing doubles.
             text = f"the kept state could not be used ({type(error).__name__}: {error}); the run's files are read again from the start"
@@ -100,7 +107,7 @@ class Watchdog:
             self.note(text)
             self._pending.announcements.append(text)
 
-    def _take_up(self, state: Mapping[str, Any]) -> None:
+    def _take_up(self, state: Mapping[str, Any], checkpoints: dict[str, Any] | None) -> None:
         self._sources.restore(state["sources"])
         self._engine.restore(state["engine"])
         self._grouper.restore(state["incidents"])
@@ -110,9 +117,9 @@ class Watchdog:
         self._last_step, self._last_step_ns = state["last_step"]
         self._checkpoint_findings = {path: finding_from_mapping(data) for path, data in state["checkpoint_findings"].items()}
         self._trips = [finding_from_mapping(data) for data in state["trips"]]
-        if state["checkpoints"] is not None:
-            self._checkpoint_state = state["checkpoints"]
-            self._scanner.restore(state["checkpoints"])
+        if checkpoints is not None:
+            self._checkpoint_state = checkpoints
+            self._scanner.restore(checkpoints)
 
     def _start_anew(self) -> None:
         self._sources = self._sources.fresh()
@@ -121,27 +128,47 @@ class Watchdog:
         self._event_times, self._told_severity = {}, {}
         self._counters = Counters()
         self._checkpoint_findings, self._checkpoint_state = {}, None
+        self._is_checkpoint_state_new = True
         self._trips = []
 
     def turn(self) -> bool:
-        """Read, detect, commit, act. Returns whether there was something to read."""
+        """Read, detect, commit, act. Returns whether more is waiting to be read."""
         records: list[Step | Event] = []
         if len(self._pending.points) < MAX_PENDING_POINTS:
             records = self._sources.poll()
         for record in records:
             self._take(record)
         now_ns = self._clock.time_ns()
-        if not records:
-            self._found(self._guarded(lambda: self._engine.tick(now_ns)), now_ns)
+        is_behind = self._sources.is_behind
+        if not is_behind:  # a log that never falls silent must not hide a stall
+            self._found(self._guarded(lambda: self._engine.tick(self._steady_ns())), now_ns)
         scan = self._scanner.poll()
         if scan is not None:
             self._take_scan(scan, now_ns)
+        self._tell_trouble()
         self._beat(now_ns)
         self._commit()
         if self._trips:
             self._act(now_ns)
             self._commit()
-        return bool(records)
+        return is_behind and bool(records)
+
+    def _steady_ns(self) -> int:
+        """The time as the detectors see it pass: a wall clock that is set while we run is neither a stall nor the end of one."""
+        began_ns, began_s = self._started
+        return began_ns + round((self._clock.monotonic_s() - began_s) * 1e9)
+
+    def _tell_trouble(self) -> None:
+        trouble = self._sources.trouble
+        if trouble and trouble != self._trouble:
+            text = f"{trouble} The attempt is numbered all the same; it is written down as soon as that works."
+            self.note(text)
+            self._pending.announcements.append(text)
+        self._trouble = trouble
+        flapping = self._sources.flapping()
+        if flapping:
+            self.note(flapping)
+            self._pending.announcements.append(flapping)
 
     def note(self, text: str, **data: Any) -> None:
         """Record something of the watchdog's own life (start, stop)."""
@@ -153,14 +180,19 @@ class Watchdog:
         time_ns = record.time_ns if record.time_ns is not None else self._clock.time_ns()
         if isinstance(record, Step):
             self._counters.dropped_metrics += len(dropped_metrics(record))
-            self._add_point(step_point(self._run.name, record, step_time_ns(time_ns, record.step)))
+            self._add_point(step_point(self._run.name, record, step_time_ns(time_ns, record.step), record.time_estimated))
             self._last_step, self._last_step_ns = record.step, time_ns
         else:
             if record.kind == "watch":
-                self._counters.hook_lost = max(self._counters.hook_lost, int(record.data.get("lost", 0)))
-                self._counters.hook_errors = max(self._counters.hook_errors, int(record.data.get("errors", 0)))
-            self._add_event(record)
-        self._found(self._guarded(lambda: self._engine.update(record)), time_ns)
+                self._counters.hook_lost = max(self._counters.hook_lost, _count(record.data.get("lost")))
+                self._counters.hook_errors = max(self._counters.hook_errors, _count(record.data.get("errors")))
+            if self._gate.lets_through(record.kind):
+                self._add_event(record)
+            else:
+                self._counters.flooded_events += 1
+        # A guessed time is for drawing; no rule may take it for the pace of the run.
+        judged = replace(record, time_ns=None) if isinstance(record, Step) and record.time_estimated else record
+        self._found(self._guarded(lambda: self._engine.update(judged)), time_ns)
 
     def _guarded(self, detect: Callable[[], list[Finding]]) -> list[Finding]:
         """A fault in a rule costs that record's findings, not the watchdog."""
@@ -220,7 +252,7 @@ class Watchdog:
             self.note(f"cannot look at the checkpoints: {scan.error}")
         self._scan_error = scan.error
         if scan.state is not None and (scan.reports or self._checkpoint_state is None):
-            self._checkpoint_state = scan.state
+            self._checkpoint_state, self._is_checkpoint_state_new = scan.state, True
             self._pending.changed = True
         for report in scan.reports:
             identifier = event_id(report.path, report.state.value, now_ns)
@@ -255,7 +287,13 @@ class Watchdog:
             return
         self._heartbeat_due_s = now_s + self._settings.watch.heartbeat_s
         counters = self._counters
-        lost = counters.bad_points + counters.detector_errors + counters.hook_lost + sum(self._sources.counters.values())
+        lost = (
+            counters.bad_points
+            + counters.detector_errors
+            + counters.hook_lost
+            + counters.flooded_events
+            + sum(self._sources.counters.values())
+        )
         fields: dict[str, float | int | str | bool] = {"ranks": 1, "alive": 1, "lost_records": lost}
         if self._last_step is not None and self._last_step_ns is not None:
             fields |= {
@@ -289,8 +327,11 @@ class Watchdog:
         pending = self._pending
         if not pending.changed:
             return
+        state = {self._state_key + "state": self._state()}
+        if self._is_checkpoint_state_new:  # thousands of checkpoints are megabytes: only when they changed
+            state[self._state_key + "checkpoints"] = _packed(self._checkpoint_state)
         try:
-            self._store.commit(pending.points, {self._state_key + "state": self._state()})
+            self._store.commit(pending.points, state)
         except StoreError as error:
             self._counters.commit_failures += 1
             now_s = self._clock.monotonic_s()
@@ -302,6 +343,7 @@ class Watchdog:
             self._told_s = None
             self._say("the store answers again.")
         self._pending = _Pending()
+        self._is_checkpoint_state_new = False
         for sentence in pending.announcements:
             self._say(sentence)
 
@@ -316,6 +358,14 @@ class Watchdog:
             "last_step": [self._last_step, self._last_step_ns],
             "checkpoint_findings": {path: asdict(finding) for path, finding in self._checkpoint_findings.items()},
             "trips": [asdict(trip) for trip in self._trips],
-            "checkpoints": self._checkpoint_state,
         }
-        return zlib.compress(json.dumps(state, separators=(",", ":")).encode(), 1)
+        return _packed(state)
+
+
+def _packed(state: Mapping[str, Any] | None) -> bytes:
+    return zlib.compress(json.dumps(state, separators=(",", ":")).encode(), 1)
+
+
+def _count(value: object) -> int:
+    """A counter from a trainer's file, which may hold anything."""
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**53 else 0

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from trainvitals.incidents.triage import Evidence, triage
+from trainvitals.incidents.triage import Evidence, leading_rule, triage
 from trainvitals.incidents.verdict import ControlFacts, Verdict, VerdictInputs, VerdictWord, main_incident, verdict
 from trainvitals.records import (
     CheckpointReport,
@@ -29,7 +29,7 @@ from trainvitals.web.facts import Facts, sort_out
 from trainvitals.web.metrics import last_rows, metrics_now, pace
 from trainvitals.web.not_watched import not_watched
 from trainvitals.web.spool import SpoolNumbers
-from trainvitals.web.view import AttemptView, Check, ControlView, RunView
+from trainvitals.web.view import AttemptView, Check, ControlView, MetricNow, RunView
 
 DAY_NS = 86_400 * 10**9
 #: Kinds read together, and how many of the newest: bounded, so that a run of months costs what a run of an hour costs.
@@ -114,16 +114,28 @@ def run_view(
         checks=()
         if about is None
         else checks_of(
-            facts.findings, facts.events, facts.checkpoints, about, onset_ns, attempt, nodes, nonfinite, "grad_norm" in metrics
+            facts.findings,
+            facts.events,
+            facts.checkpoints,
+            about,
+            onset_ns,
+            attempt,
+            nodes,
+            nonfinite,
+            "grad_norm" in metrics,
+            metrics.get("lr"),
         ),
         attempts=attempts,
         last_step=inputs.last_step,
         last_step_time_ns=inputs.last_step_time_ns,
+        first_step_time_ns=_first_step_ns(store, run.name, attempts),
         watch_seen_ns=seen_ns,
         eta_s=remaining / steps_per_s if is_moving and steps_per_s and remaining > 0 else None,
         steps_per_s=steps_per_s,
         metrics=metrics,
+        extra_metrics=tuple(store.extra_metrics(run.name)),
         checkpoints=facts.checkpoints,
+        checkpoint_history=facts.checkpoint_history,
         newest_verified=newest,
         recommended=recommended,
         incidents=facts.incidents,
@@ -180,6 +192,14 @@ def _suspect_from(facts: Facts) -> int | None:
     return min(onsets, default=None)
 
 
+def _first_step_ns(store: Store, run: str, attempts: Sequence[AttemptView]) -> int | None:
+    if not attempts:
+        return None
+    first = attempts[0]
+    stored = store.time_of_step(run, first.number, first.first_step) if first.first_step is not None else None
+    return stored if stored is not None else first.started_ns
+
+
 def _onset_ns(store: Store, run: str, facts: Facts, incident: Incident | None) -> int | None:
     if incident is None:
         return None
@@ -202,8 +222,10 @@ def checks_of(
     nodes: Sequence[NodeSample],
     nonfinite: Sequence[tuple[str, NonFinite]] = (),
     has_grad_norm: bool = False,
+    lr: MetricNow | None = None,
 ) -> tuple[Check, ...]:
-    """The checks of one incident, from what a view holds; the incidents page uses it for older incidents too."""
+    """The checks of one incident, from what a view holds; the incidents page uses it for older incidents too. lr: of an open
+    incident only."""
     members = [finding for finding in findings if finding.id in incident.finding_ids]
     resumed = attempt.resumed_from_step if attempt else None
     seen = list(nonfinite)
@@ -221,16 +243,12 @@ def checks_of(
         nodes=tuple(nodes) or None,
         nonfinite=seen,
         has_grad_norm=has_grad_norm,
+        lr_now=lr.value if lr is not None else None,
+        lr_usual=lr.usual if lr is not None else None,
         resumed_from_step=resumed,
         resumed_checkpoint=next((c for c in checkpoints if resumed is not None and c.step == resumed), None),
     )
-    return triage(leading_rule(incident, members), evidence)
-
-
-def leading_rule(incident: Incident, members: Sequence[Finding]) -> str:
-    """The rule that names the symptom: of the worst finding, the earliest."""
-    worst = max(members, key=lambda f: (f.severity.rank, -f.first_step), default=None)
-    return worst.rule if worst else incident.rules[0] if incident.rules else incident.family
+    return triage(leading_rule(members, incident.rules, incident.family), evidence)
 
 
 def _heartbeat(store: Store, run: str, now_ns: int) -> tuple[int | None, int, SpoolNumbers]:

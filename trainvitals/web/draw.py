@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
 from trainvitals.charts.build import curve_data
 from trainvitals.charts.curves import figure_json
+from trainvitals.incidents.verdict import span
 from trainvitals.schema import NODE_ROLLUP, SCHEMA, THROUGHPUT_METRICS
 from trainvitals.store.drawing import buckets_for_drawing
 from trainvitals.store.protocol import Store
@@ -21,6 +23,14 @@ MS_NS = 1_000_000
 BUCKETS = 1000
 COMPACT_BUCKETS = 500
 GPU_UTILIZATION = "gpu_utilization"
+#: Sampling periods that a curve of utilization bridges; with fewer than three samples their period is not known.
+GAP_PERIODS = 3.0
+FEW_SAMPLES_NS = 60 * 10**9
+PAUSED = frozenset({"paused", "pausing"})
+#: A pause longer than this is shown as the run's last stretch, not as an empty day.
+PAUSE_SHOWN_NS = DAY_NS
+#: No step for this long may still be a checkpoint or a restart.
+QUIET_NS = 15 * 60 * 10**9
 
 
 def draw(store: Store, run: RunView, query: CurveQuery, now_ns: int) -> str:
@@ -28,7 +38,7 @@ def draw(store: Store, run: RunView, query: CurveQuery, now_ns: int) -> str:
     frame, start_ns, end_ns = read_frame(store, run, query, now_ns)
     data = curve_data(
         frame, run.findings, [*run.events, *run.control_history], run.checkpoints, run.attempts, query.metrics,
-        "step" if query.by == "step" else "time", run=query.run, x_range=_x_range(query, frame, start_ns, end_ns, now_ns),
+        "step" if query.by == "step" else "time", run=query.run, x_range=_x_range(run, query, frame, start_ns, end_ns, now_ns),
         uirevision=f"{query.run}/{query.by}/{query.last_s:g}",
     )  # fmt: skip
     return figure_json(data, query.theme, compact=query.compact)
@@ -60,14 +70,46 @@ def stored_fields(metrics: Sequence[str]) -> list[str]:
 def window_ns(run: RunView, query: CurveQuery, now_ns: int) -> tuple[int, int]:
     """(start, end) in UTC ns, end exclusive, of a query that names times or nothing."""
     if query.last_s > 0:
-        width_ns = round(query.last_s * 1e9)
-        last_ns = run.last_step_time_ns
-        # A run that ended hours ago still has a last half hour worth looking at.
-        end_ns = now_ns if last_ns is None or now_ns - last_ns < width_ns else last_ns + width_ns // 50
-        return end_ns - width_ns, end_ns + 1
+        start_ns, end_ns = last_window_ns(run, query.last_s, now_ns)
+        return start_ns, end_ns + 1
     if query.by == "time":
         return query.start or 0, (now_ns + DAY_NS if query.end is None else query.end + 1)
     return 0, now_ns + DAY_NS
+
+
+def last_window_ns(run: RunView, last_s: float, now_ns: int) -> tuple[int, int]:
+    """(start, end) in UTC ns of "the last so many seconds": as it is worth looking at.
+
+    A paused run's window goes on to now and reaches back before the pause; a run that ended shows its own last stretch; a run
+    younger than the window begins a little before its first step.
+    """
+    width_ns = round(last_s * 1e9)
+    last_ns = run.last_step_time_ns
+    rests = last_ns is not None and now_ns - last_ns >= width_ns
+    start_ns, end_ns = now_ns - width_ns, now_ns
+    if last_ns is not None and run.control.state in PAUSED and now_ns - last_ns <= PAUSE_SHOWN_NS:
+        start_ns = min(start_ns, last_ns - width_ns // 2)
+    elif last_ns is not None and rests:
+        end_ns = last_ns + width_ns // 50
+        start_ns = end_ns - width_ns
+    first_ns = run.first_step_time_ns
+    if first_ns is not None and first_ns > start_ns:
+        start_ns = max(start_ns, first_ns - max((end_ns - first_ns) // 50, MS_NS))
+    return start_ns, max(end_ns, start_ns + MS_NS)
+
+
+def window_title(run: RunView, last_s: float, now_ns: int) -> str:
+    """What ``last_window_ns`` shows, in words."""
+    start_ns, end_ns = last_window_ns(run, last_s, now_ns)
+    first_ns, last_ns = run.first_step_time_ns, run.last_step_time_ns
+    if end_ns < now_ns and last_ns is not None:
+        return f"The last {span(last_s)} of training, up to {span((now_ns - last_ns) / 1e9)} ago"
+    if first_ns is not None and first_ns >= start_ns:
+        return f"Since the start, {span((end_ns - first_ns) / 1e9)}"
+    if (end_ns - start_ns) / 1e9 > 1.01 * last_s and last_ns is not None:
+        return f"Last {span((end_ns - start_ns) / 1e9)}, no step for {span((now_ns - last_ns) / 1e9)}"
+    minutes = last_s / 60
+    return f"Last {minutes:.0f} minutes" if minutes < 120 else f"Last {span(last_s)}"
 
 
 def _frame_of_steps(
@@ -100,16 +142,25 @@ def _frame_of_steps(
     return pd.concat(parts, ignore_index=True).sort_values("time_ns", kind="stable", ignore_index=True), min(starts), max(ends)
 
 
-def _x_range(query: CurveQuery, frame: pd.DataFrame, start_ns: int, end_ns: int, now_ns: int) -> tuple[float, float] | None:
+def _live_end_ns(run: RunView, frame: pd.DataFrame, first_ns: int, now_ns: int) -> int:
+    """Now; but a run that is over does not push its curve aside with the days since then."""
+    if frame.empty or run.control.state in PAUSED:
+        return now_ns
+    last_ns = int(frame["time_ns"].max())
+    length_ns = max(last_ns - first_ns, 1)
+    return now_ns if now_ns - last_ns <= max(length_ns // 10, QUIET_NS) else last_ns + length_ns // 50
+
+
+def _x_range(
+    run: RunView, query: CurveQuery, frame: pd.DataFrame, start_ns: int, end_ns: int, now_ns: int
+) -> tuple[float, float] | None:
     if query.by == "time":
         first_ns, last_ns = (query.start, query.end) if query.last_s <= 0 else (start_ns, end_ns)
-        if query.last_s > 0 and len(frame):
-            first_ns = max(start_ns, int(frame["time_ns"].min()))  # a run younger than the window fills the chart all the same
         if first_ns is None:
             first_ns = int(frame["time_ns"].min()) if len(frame) else None
         if first_ns is None:
             return None
-        return first_ns / MS_NS, (min(end_ns, now_ns) if last_ns is None else last_ns) / MS_NS
+        return first_ns / MS_NS, (_live_end_ns(run, frame, first_ns, now_ns) if last_ns is None else min(last_ns, now_ns)) / MS_NS
     if frame.empty:
         return None
     first = query.start if query.start is not None else int(frame["step"].min())
@@ -138,7 +189,17 @@ def _with_gpu(store: Store, frame: pd.DataFrame, start_ns: int, end_ns: int, cou
             f"{GPU_UTILIZATION}_mean": grouped[f"{field}_mean"].mean(),
             f"{GPU_UTILIZATION}_last": grouped[f"{field}_last"].mean(),
         }
-    ).sort_values("time_ns")
+    )
+    # A node without a GPU reports no utilization: its samples say nothing and must not blank those beside them.
+    mean = mean.dropna(subset=[f"{GPU_UTILIZATION}_mean"]).sort_values("time_ns")
+    if mean.empty:
+        return frame
     left = frame.sort_values("time_ns", kind="stable").astype({"time_ns": "int64"})
-    tolerance = max(1, (int(left["time_ns"].max()) - int(left["time_ns"].min())) // 20, 60 * 10**9)
-    return pd.merge_asof(left, mean, on="time_ns", direction="nearest", tolerance=tolerance)
+    return pd.merge_asof(left, mean, on="time_ns", direction="nearest", tolerance=_tolerance_ns(mean["time_ns"].to_numpy()))
+
+
+def _tolerance_ns(times: npt.NDArray[np.int64]) -> int:
+    """How far a sample speaks for a point beside it: a hole of up to three usual distances is bridged from both its edges."""
+    if len(times) < 3:
+        return FEW_SAMPLES_NS
+    return max(1, round(GAP_PERIODS / 2 * float(np.median(np.diff(times)))) + 1)

@@ -12,6 +12,8 @@ from typing import Any, TypeVar
 from trainvitals.records import CheckpointReport, CheckpointState, Event, Finding, Incident, Severity, VerificationLevel
 
 Record = TypeVar("Record")
+_DAMAGED = frozenset({CheckpointState.CORRUPT, CheckpointState.INCOMPLETE})
+_GOING = frozenset({CheckpointState.WRITING, CheckpointState.STAGED, CheckpointState.DELETING, CheckpointState.DELETED})
 
 
 @dataclass
@@ -28,11 +30,15 @@ class Unreadable:
 
 @dataclass(frozen=True)
 class Facts:
-    """Events of one run, sorted out. Findings newest first, incidents most urgent first, checkpoints by step, the rest by time."""
+    """Events of one run, sorted out. Findings newest first, incidents most urgent first, checkpoints by step, the rest by time.
+
+    checkpoints: the newest report of each path. checkpoint_history: (attempt, report), the newest of each path and attempt.
+    """
 
     findings: tuple[Finding, ...] = ()
     incidents: tuple[Incident, ...] = ()
     checkpoints: tuple[CheckpointReport, ...] = ()
+    checkpoint_history: tuple[tuple[int, CheckpointReport], ...] = ()
     events: tuple[Event, ...] = ()
     control: tuple[Event, ...] = ()
     unreadable: Unreadable = field(default_factory=Unreadable)
@@ -50,17 +56,41 @@ def sort_out(events: Iterable[Event]) -> Facts:
     unreadable = Unreadable()
     findings = _newest(by_kind.pop("finding", []), finding_of, lambda finding: finding.id, unreadable)
     incidents = _newest(by_kind.pop("incident", []), incident_of, lambda incident: incident.id, unreadable)
-    checkpoints = _newest(by_kind.pop("checkpoint", []), checkpoint_of, lambda report: report.path, unreadable)
+    reported = by_kind.pop("checkpoint", [])
+    checkpoints = _newest(reported, checkpoint_of, lambda report: report.path, unreadable)
+    history = checkpoint_history(reported)
     control = sorted(by_kind.pop("control", []), key=_time)
     rest = sorted((event for group in by_kind.values() for event in group), key=_time)
     return Facts(
         findings=tuple(sorted(findings, key=lambda f: (f.time_ns or 0, f.detected_step), reverse=True)),
         incidents=tuple(sorted(incidents, key=_urgency, reverse=True)),
         checkpoints=tuple(sorted(checkpoints, key=lambda c: (c.step is None, c.step or 0, c.path))),
+        checkpoint_history=history,
         events=tuple(rest),
         control=tuple(control),
         unreadable=unreadable,
     )
+
+
+def checkpoint_history(events: Iterable[Event]) -> tuple[tuple[int, CheckpointReport], ...]:
+    """What each attempt left at each path, by step. A damaged checkpoint stays in its attempt's history when it is deleted or
+    written again: that it was damaged is what a person looks for. Attempt 0 = not told."""
+    left: dict[tuple[str, int], CheckpointReport] = {}
+    for event in sorted(events, key=_time):
+        try:
+            report = checkpoint_of(event)
+        except (TypeError, ValueError, KeyError, AttributeError):
+            continue  # counted where the newest of each path is chosen
+        key = (report.path, event.attempt or 0)
+        known = left.get(key)
+        if known is None or known.state not in _DAMAGED or report.state not in _GOING:
+            left[key] = report
+    return tuple(sorted(((attempt, report) for (_, attempt), report in left.items()), key=_place))
+
+
+def _place(entry: tuple[int, CheckpointReport]) -> tuple[bool, int, int, str]:
+    attempt, report = entry
+    return report.step is None, report.step or 0, attempt, report.path
 
 
 def _time(event: Event) -> int:

@@ -102,6 +102,20 @@ def moment(time_ns: int | None, zone_name: str = "UTC", *, now_ns: int | None = 
     return f"{day}{local:%H:%M:%S} {name} · {utc_day}{utc:%H:%M} UTC"
 
 
+def zone_note(zone_name: str, now_ns: int) -> str:
+    """What a time axis in UTC needs said beside it: ``times in UTC``, ``times in UTC (CST is UTC+8)``."""
+    local = datetime.fromtimestamp(now_ns // 10**9, zone(zone_name))
+    offset = local.utcoffset()
+    if not offset:
+        return "times in UTC"
+    minutes = round(offset.total_seconds() / 60)
+    hours = f"{abs(minutes) // 60}" + (f":{abs(minutes) % 60:02d}" if minutes % 60 else "")
+    sign = "+" if minutes > 0 else "−"
+    name = f"{local:%Z}"
+    label = name if name.isalpha() else zone_name
+    return f"times in UTC ({label} is UTC{sign}{hours})"
+
+
 def clock(time_ns: int | None, zone_name: str = "UTC") -> str:
     """``02:11`` in the run's zone."""
     return UNKNOWN if time_ns is None else f"{datetime.fromtimestamp(time_ns // 10**9, zone(zone_name)):%H:%M}"

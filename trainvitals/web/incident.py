@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from trainvitals.incidents.triage import Check, Symptom, data_changes, symptom
+from trainvitals.incidents.triage import Check, Symptom, data_changes, leading_rule, symptom
 from trainvitals.records import Event, Finding, Incident, NodeSample
-from trainvitals.web.assemble import checks_of, leading_rule
+from trainvitals.web.assemble import checks_of
 from trainvitals.web.view import RunView
 
 NEAR_NS = 30 * 60 * 10**9
@@ -33,13 +33,13 @@ def incident_story(run: RunView, nodes: Sequence[NodeSample], incident: Incident
     nonfinite = [(m.name, m.nonfinite) for m in run.metrics.values() if m.nonfinite is not None] if incident.is_open else []
     checks = checks_of(
         run.findings, run.events, run.checkpoints, incident, onset_ns, attempt, nodes if incident.is_open else (), nonfinite,
-        "grad_norm" in run.metrics,
+        "grad_norm" in run.metrics, run.metrics.get("lr") if incident.is_open else None,
     )  # fmt: skip
     known = [event for event in [*run.events, *run.control_history] if event.kind in NEAR_KINDS]
     known += data_changes([event for event in run.events if event.kind == "data"])
     near = [event for event in known if _is_near(event, onset_ns)]
     return IncidentStory(
-        symptom(leading_rule(incident, findings)),
+        symptom(leading_rule(findings, incident.rules, incident.family)),
         checks,
         tuple(findings),
         tuple(sorted(near, key=lambda event: event.time_ns or 0)),

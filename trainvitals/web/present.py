@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from trainvitals.incidents.triage import BAD_NODE_STATES
-from trainvitals.incidents.verdict import Verdict, VerdictWord
+from trainvitals.incidents.verdict import Verdict, VerdictWord, gpu_hours
 from trainvitals.records import NodeSample
 from trainvitals.schema import THROUGHPUT_METRICS
 from trainvitals.web import format as fmt
@@ -17,7 +17,7 @@ METRIC_LABELS: Mapping[str, str] = {
     "loss": "Loss", "grad_norm": "Grad norm", "tokens_per_s": "Tokens/s", "samples_per_s": "Samples/s",
     "tflops_per_gpu": "TFLOP/s per GPU", "step_time_s": "Step time",
 }  # fmt: skip
-ACTION_LABELS: Mapping[str, str] = {"pause": "Pause…", "resume": "Resume…", "checkpoint": "Checkpoint now…", "safe": "Way back…"}
+ACTION_LABELS: Mapping[str, str] = {"pause": "Pause…", "resume": "Resume…", "checkpoint": "Checkpoint now…", "safe": "Roll back…"}
 
 
 def band(snapshot: Snapshot, run: RunView, now_ns: int, refresh_s: float) -> dict[str, Any]:
@@ -42,7 +42,7 @@ def band(snapshot: Snapshot, run: RunView, now_ns: int, refresh_s: float) -> dic
         "stale_after_s": 30,
         "refresh_s": refresh_s,
         "actions": band_actions(verdict, run),
-        "is_thin": verdict.tone in ("ok", "info") and not verdict.decision,
+        "is_thin": verdict.tone in ("ok", "info") and not verdict.decision and not verdict.automatic,
     }
 
 
@@ -52,7 +52,12 @@ def band_actions(verdict: Verdict, run: RunView) -> list[dict[str, Any]]:
     needs_you = verdict.tone in ("critical", "paused")
     if needs_you and run.recommended is not None:
         actions.append(
-            {"id": "safe", "label": f"Way back: {fmt.step(run.recommended.step)}…", "is_primary": run.control.state == "paused"}
+            {
+                "id": "safe",
+                "label": f"Roll back to {fmt.step(run.recommended.step)}…",
+                "is_primary": run.control.state == "paused" or verdict.word is VerdictWord.STOPPED,
+                "help": "what it costs, and the commands to copy; nothing is done by opening this",
+            }
         )
     if verdict.word is not VerdictWord.FINISHED:
         actions.extend(
@@ -72,6 +77,21 @@ def possible_actions(control: ControlView) -> tuple[str, ...]:
     if control.desired == "paused" or control.state in ("paused", "pausing"):
         return ("resume",)
     return ("pause", "checkpoint")
+
+
+def rollback_cost(run: RunView) -> str:
+    """What going back to the recommended checkpoint costs, in a sentence; empty when there is none."""
+    safe = run.recommended
+    if safe is None or safe.step is None:
+        return ""
+    redo = max(0, (run.last_step if run.last_step is not None else safe.step) - safe.step)
+    cost = f"Going back runs {redo:,} step{'s' if redo != 1 else ''} again"
+    if run.steps_per_s and redo:
+        seconds = redo / run.steps_per_s
+        hours = gpu_hours(seconds * run.settings.gpus / 3600)
+        cost += f": about {fmt.span(seconds)}" + (f" = {hours}" if hours else "")
+    holding = gpu_hours(run.settings.gpus / 60) if run.control.state == "paused" else ""
+    return cost + (f"; holding costs {holding} a minute." if holding else ".")
 
 
 def tiles(snapshot: Snapshot, run: RunView, now_ns: int) -> list[dict[str, Any]]:
@@ -176,7 +196,8 @@ def nodes_tile(nodes: Sequence[NodeSample]) -> dict[str, Any]:
         f"{warm:,} warm" if warm else "",
         f"{without:,} without GPU" if without else "",
     ]
-    simulated = " · simulated" if any(node.is_simulated for node in nodes) else ""
+    made_up = sum(node.is_simulated for node in nodes)
+    simulated = f" · {'all' if made_up == len(nodes) else f'{made_up:,}'} simulated" if made_up else ""
     context = (" · ".join(part for part in parts if part) or "all well") + simulated
     return {
         "label": "Nodes",

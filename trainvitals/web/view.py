@@ -48,7 +48,12 @@ ControlView = ControlState
 
 @dataclass(frozen=True)
 class RunView:
-    """Everything the pages show of one run, at one moment."""
+    """Everything the pages show of one run, at one moment.
+
+    first_step_time_ns: when the oldest attempt's first step ended, as far as known. extra_metrics: names of logged metrics
+    beside the usual ones. checkpoint_history: (attempt, report), what each attempt left at each path, also where a later
+    attempt wrote over it; ``checkpoints`` holds what is there now.
+    """
 
     settings: RunSettings
     taken_at_ns: int
@@ -58,11 +63,14 @@ class RunView:
     attempts: tuple[AttemptView, ...] = ()
     last_step: int | None = None
     last_step_time_ns: int | None = None
+    first_step_time_ns: int | None = None
     watch_seen_ns: int | None = None
     eta_s: float | None = None
     steps_per_s: float | None = None
     metrics: Mapping[str, MetricNow] = field(default_factory=dict)
+    extra_metrics: tuple[str, ...] = ()
     checkpoints: tuple[CheckpointReport, ...] = ()
+    checkpoint_history: tuple[tuple[int, CheckpointReport], ...] = ()
     newest_verified: CheckpointReport | None = None
     recommended: CheckpointReport | None = None
     incidents: tuple[Incident, ...] = ()

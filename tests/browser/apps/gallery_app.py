@@ -1,18 +1,15 @@
 """The gallery behind the same kind of entry as the product: plotly.js out of the wheel, under its own route."""
 
-import os
 from pathlib import Path
 
 import streamlit as st
-from starlette.responses import FileResponse, PlainTextResponse, Response
+from starlette.responses import FileResponse, Response
 from starlette.routing import Route
 
 from pages._shared.components.assets import PLOTLY_URL, plotly_js_path
 
 
 async def plotly_js(_: object) -> Response:
-    if os.environ.get("GALLERY_WITHOUT_PLOTLY"):
-        return PlainTextResponse("gone", status_code=404)
     return FileResponse(plotly_js_path(), media_type="text/javascript")
 
 

@@ -25,6 +25,11 @@ _WEIGHTS = re.compile(
 )
 _OPTIMIZER = re.compile(r"optimizer\.(?:pt|bin)\Z|optimizer_\d+/.|global_step\d+/.*optim_states\.pt\Z")
 _RNG = re.compile(r"rng_state_(\d{1,9})\.pth\Z")
+#: What the Trainer writes beside weights and training state. A directory that is only named like its own may be anybody's.
+_BESIDE = re.compile(
+    r"(?:config|generation_config|adapter_config|tokenizer|tokenizer_config|special_tokens_map|vocab|added_tokens)\.json"
+    r"|training_args\.bin|scheduler\.pt|scaler\.pt|rng_state\.pth|latest\Z"
+)
 _INDEX = re.compile(r"[\w.-]+\.(?:safetensors|bin)\.index\.json\Z")
 
 
@@ -38,7 +43,9 @@ class HuggingFace:
             return False
         # Under another name and without its marker it is still known by what only the Trainer writes side by side.
         names = listing.names
-        return MARKER in names or _DIRECTORY.match(listing.name) is not None or names >= {"scheduler.pt", "training_args.bin"}
+        if MARKER in names or names >= {"scheduler.pt", "training_args.bin"}:
+            return True
+        return _DIRECTORY.match(listing.name) is not None and (not names or any(_is_known(name) for name in names))
 
     def look(self, listing: Listing, findings: Findings, *, into_files: bool) -> Facts:
         names = listing.names
@@ -56,6 +63,10 @@ class HuggingFace:
         if into_files:
             _check_files(listing, findings)
         return Facts(step, has_optimizer, loss)
+
+
+def _is_known(name: str) -> bool:
+    return any(pattern.match(name) for pattern in (_WEIGHTS, _OPTIMIZER, _RNG, _INDEX, _BESIDE))
 
 
 def _check_names(listing: Listing, has_optimizer: bool, findings: Findings) -> None:

@@ -1,0 +1,24 @@
+"""The way back to a checkpoint, as commands for a person: without a supervisor nothing else starts the trainer again."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+
+def rollback_commands(run_dir: str | Path, checkpoint: str | Path, by: str, reason: str) -> list[str]:
+    """Commands to copy, in order: verify, stop, allow a start, start from ``checkpoint``. All names are quoted for a shell."""
+    me = "python -m trainvitals"
+    signed = f"--by {shlex.quote(by)} --reason {shlex.quote(reason)}"
+    target = Path(checkpoint).absolute()
+    directory, path = shlex.quote(str(run_dir)), shlex.quote(str(target))
+    parent, name = shlex.quote(str(target.parent)), shlex.quote(target.name)
+    return [
+        f"{me} checkpoint verify {path}",
+        f"{me} control stop {directory} {signed} --wait 600",
+        f"{me} control resume {directory} {signed} --wait 0",
+        f"# start the trainer again from {path}, in its own way:",
+        f"#   Megatron-LM:     --load {parent} --ckpt-step NUMBER_OF_{name}",
+        f"#   Hugging Face:    trainer.train(resume_from_checkpoint={path})",
+        f"#   torchtitan:      --checkpoint.load_step NUMBER_OF_{name}",
+    ]
