@@ -18,12 +18,14 @@ playwright_api = pytest.importorskip("playwright.sync_api", reason="needs the pl
 import test_pages  # noqa: E402
 from test_pages import WAIT_MS, Site, open_site, shows  # noqa: E402
 
+from tests.services.backends import SqliteBackend  # noqa: E402
+
 pytestmark = test_pages.pytestmark
 
 
 @pytest.fixture
 def healthy(tmp_path: Path) -> Iterator[Site]:
-    site = open_site(tmp_path, sick=False)
+    site = open_site(tmp_path, SqliteBackend(), sick=False)
     yield site
     site.close()
 
