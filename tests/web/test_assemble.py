@@ -152,10 +152,10 @@ def test_a_checkpoint_without_optimizer_is_the_second_choice_and_presence_is_no_
         report(200, VerificationLevel.CONTENT, False),
         report(300, VerificationLevel.PRESENCE),
     ]
-    newest, recommended = choose_checkpoints(reports, None)
+    newest, recommended = choose_checkpoints(reports, ())
     assert newest is not None and newest.step == 300
     assert recommended is not None and recommended.step == 100
-    assert choose_checkpoints(reports, 100)[1] is None
+    assert choose_checkpoints(reports, {"/c/100", "/c/200"})[1] is None
 
 
 def test_a_node_that_fell_silent_is_silent_whatever_it_last_said(store: SqliteStore, tmp_path: Path) -> None:
