@@ -10,12 +10,15 @@ import numpy as np
 from trainvitals.charts.axis import StepTimes
 from trainvitals.charts.curves import By, CurveLine, CurveMarker, CurveSeries, CurveSpan
 from trainvitals.charts.rows import row_of
+from trainvitals.charts.text import plain
 from trainvitals.records import CheckpointReport, CheckpointState, Event, Finding, Severity
 
 #: Rules that mark the peak of a bucket; all others stand on its mean.
 _PEAK_RULES = ("loss_outlier", "loss_spike", "grad_norm_spike")
 #: These say something about the watchdog's decision or about a chart mark, and shade nothing.
 _UNSHADED = ("breaker_trip", "loss_outlier")
+#: Of a name in a label: the step after it must still fit.
+LONGEST_NAME = 24
 _ROW_OF_RULE: Mapping[str, str] = {
     "resume_rebound": "loss",
     "resume_drop": "loss",
@@ -169,13 +172,15 @@ def _pauses(events: Sequence[Event], axis: By, times: StepTimes) -> list[CurveSp
     """From phase events (data.phase = paused) and from the control state; both tell of the same pause once."""
     spans: list[CurveSpan] = []
     open_x: float | None = None
-    label = ""
+    label, is_told = "", False
     for event, is_paused in _pause_changes(events):
         x = times.x(axis, event.step, event.time_ns, event.attempt)
         if x is None:
             continue
         if is_paused and open_x is None:
-            open_x, label = x, _pause_label(event)
+            open_x, label, is_told = x, _pause_label(event), _pauser(event) != ""
+        elif is_paused and not is_told:
+            label, is_told = _pause_label(event), _pauser(event) != ""
         elif not is_paused and open_x is not None:
             spans.append(CurveSpan(open_x, max(x, open_x), "paused", Severity.INFO, label))
             open_x = None
@@ -194,7 +199,13 @@ def _pause_changes(events: Sequence[Event]) -> Iterator[tuple[Event, bool]]:
             yield event, False
 
 
+def _pauser(event: Event) -> str:
+    """The person's name, "breaker", or whatever else is told of who paused; the way it was asked (ui, cli) comes last."""
+    source = str(event.data.get("source") or "")
+    return source if source == "breaker" else plain(str(event.data.get("by") or source), LONGEST_NAME)
+
+
 def _pause_label(event: Event) -> str:
-    by = str(event.data.get("source") or event.data.get("by") or "")
+    by = _pauser(event)
     who = f" by {by}" if by else ""
     return f"paused{who}" + (f", step {event.step:,}" if event.step is not None else "")
