@@ -7,7 +7,7 @@ from typing import Any
 
 from trainvitals.incidents.triage import BAD_NODE_STATES
 from trainvitals.incidents.verdict import Verdict, VerdictWord, gpu_hours
-from trainvitals.records import NodeSample
+from trainvitals.records import NodeSample, Severity
 from trainvitals.schema import THROUGHPUT_METRICS
 from trainvitals.web import format as fmt
 from trainvitals.web.stale import data_age_s, verdict_now
@@ -161,7 +161,8 @@ def _throughput_tile(run: RunView) -> dict[str, Any]:
             "context": f"{run.verdict.word.value.lower()}, was {value}",
             "tone": "critical",
         }
-    tone = "critical" if metric is not None and metric.is_abnormal else ""
+    grave = any(f.is_open and f.rule == "throughput_drop" and f.severity is Severity.CRITICAL for f in run.findings)
+    tone = "" if metric is None or not metric.is_abnormal else "critical" if grave else "warning"
     return {"label": METRIC_LABELS[name], "value": value, "context": context, "tone": tone}
 
 
