@@ -190,6 +190,12 @@ def test_checkpoints_restarts_and_their_states_become_lines() -> None:
     ]
 
 
+def test_a_suspect_checkpoint_is_no_good_line() -> None:
+    made = [CheckpointReport(f"/c/{n}", n, "hf", CheckpointState.VERIFIED, None, True, 1, 1) for n in (50, 70)]
+    lines = curve_data(buckets(range(100), loss=2.0), [], [], made, [], ["loss"], "step", suspects={"/c/70": 60}).lines
+    assert [(line.label, line.state) for line in lines] == [("50", "verified"), ("70", "suspect")]
+
+
 def test_what_happened_outside_the_window_does_not_stretch_it() -> None:
     made = [CheckpointReport("/c/1", 1, "hf", CheckpointState.VERIFIED, None, True, 1, 1)]
     data = curve_data(buckets(range(1000, 1100), loss=2.0), [finding("loss_spike", 3)], [], made, [], ["loss"], "step")

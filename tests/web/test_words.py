@@ -260,3 +260,19 @@ def test_the_zone_of_a_time_axis_is_said_with_its_distance() -> None:
     assert fmt.zone_note("America/New_York", NOW) == "times in UTC (EST is UTC−5)"
     assert fmt.zone_note("America/Sao_Paulo", NOW) == "times in UTC (America/Sao_Paulo is UTC−3)"
     assert fmt.zone_note("UTC", NOW) == "times in UTC"
+
+
+def test_when_the_newest_verified_checkpoint_is_suspect_the_tile_names_the_safe_one() -> None:
+    newest, safe = (
+        CheckpointReport(f"/c/{step}", step, "hf", CheckpointState.VERIFIED, VerificationLevel.STRUCTURE, True, 1, 1)
+        for step in (1930, 1800)
+    )
+
+    def tile(run: RunView) -> dict[str, object]:
+        return next(one for one in tiles(Snapshot(NOW), run, NOW) if "checkpoint" in str(one["label"]))
+
+    run = run_view(checkpoints=(safe, newest), newest_verified=newest, recommended=safe, suspects={"/c/1930": 1860})
+    assert (tile(run)["label"], tile(run)["value"], tile(run)["tone"]) == ("Safe checkpoint", "1,800", "warning")
+    assert tile(run)["context"] == "structure · 1,930 is suspect"
+    assert tile(replace(run, recommended=None))["value"] == "none"
+    assert tile(replace(run, suspects={}, recommended=newest))["label"] == "Verified checkpoint"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -17,6 +17,8 @@ from trainvitals.records import CheckpointReport, CheckpointState, Event, Findin
 _PEAK_RULES = ("loss_outlier", "loss_spike", "grad_norm_spike")
 #: These say something about the watchdog's decision or about a chart mark, and shade nothing.
 _UNSHADED = ("breaker_trip", "loss_outlier")
+#: State of a line whose checkpoint verifies and may hold damaged weights.
+SUSPECT = "suspect"
 #: Of a name in a label: the step after it must still fit.
 LONGEST_NAME = 24
 _ROW_OF_RULE: Mapping[str, str] = {
@@ -110,8 +112,9 @@ def curve_lines(
     attempts: Sequence[_Attempt],
     axis: By,
     times: StepTimes,
+    suspects: Collection[str] = (),
 ) -> list[CurveLine]:
-    """Onsets of critical findings, starts of attempts, pauses, resumes and checkpoints."""
+    """Onsets of critical findings, starts of attempts, pauses, resumes and checkpoints; those at ``suspects`` (paths) as such."""
     lines: list[CurveLine] = []
     for span in _merged(
         [
@@ -139,7 +142,8 @@ def curve_lines(
             continue
         name = f"{checkpoint.step:,}" if checkpoint.step is not None else "checkpoint"
         is_verified = checkpoint.state is CheckpointState.VERIFIED
-        lines.append(CurveLine(x, "checkpoint", name if is_verified else f"ckpt {name}", checkpoint.state.value))
+        state = SUSPECT if is_verified and checkpoint.path in suspects else checkpoint.state.value
+        lines.append(CurveLine(x, "checkpoint", name if is_verified else f"ckpt {name}", state))
     return lines
 
 

@@ -185,6 +185,13 @@ def _checkpoint_tile(run: RunView, now_ns: int) -> dict[str, Any]:
         context = "none of them verified" if run.checkpoints else "none seen yet" if is_set else "no directory set"
         return {"label": label, "value": "none", "context": context, "tone": "warning" if run.checkpoints else ""}
     level = newest.level.value if newest.level is not None else "?"
+    if newest.path in run.suspects:
+        doubt = f"{fmt.step(newest.step)} is suspect"
+        if run.recommended is None:
+            return {"label": "Safe checkpoint", "value": "none", "context": doubt, "tone": "critical"}
+        level = run.recommended.level.value if run.recommended.level is not None else "?"
+        value = fmt.step(run.recommended.step)
+        return {"label": "Safe checkpoint", "value": value, "context": f"{level} · {doubt}", "tone": "warning"}
     if run.recommended is not None and run.recommended.path != newest.path:
         return {
             "label": label,
