@@ -5,7 +5,8 @@ A checkpoint verifies when its files are whole. Weights that blew up are whole, 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import bisect
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from trainvitals.records import CheckpointReport, Finding, Incident, Severity
@@ -40,20 +41,26 @@ def suspect_checkpoints(
     its start) is its own. A modification time that is not known proves nothing, so such a checkpoint stays suspect.
     """
     found: dict[str, int] = {}
+    by_step = sorted((c for c in checkpoints if c.step is not None), key=_step)
+    attempt_of = {finding.id: finding.attempt for finding in findings}
+    ordered = sorted(attempts, key=lambda attempt: attempt.number)
     for incident in incidents:
         onset = incident.first_step
         if onset is None or not _is_about_weights(incident):
             continue
-        until, written_again_ns = _extent(incident, onset, findings, attempts)
-        for checkpoint in checkpoints:
-            step = checkpoint.step
-            if step is None or step < onset or (until is not None and step > until):
-                continue
+        until, written_again_ns = _extent(incident, onset, attempt_of, ordered)
+        first = bisect.bisect_left(by_step, onset, key=_step)
+        end = len(by_step) if until is None else bisect.bisect_right(by_step, until, key=_step)
+        for checkpoint in by_step[first:end]:
             modified_ns = checkpoint.modified_at_ns
             if written_again_ns is not None and modified_ns is not None and modified_ns >= written_again_ns:
                 continue
             found[checkpoint.path] = min(onset, found.get(checkpoint.path, onset))
     return found
+
+
+def _step(checkpoint: CheckpointReport) -> int:
+    return checkpoint.step or 0
 
 
 def _is_about_weights(incident: Incident) -> bool:
@@ -62,11 +69,10 @@ def _is_about_weights(incident: Incident) -> bool:
 
 
 def _extent(
-    incident: Incident, onset: int, findings: Sequence[Finding], attempts: Sequence[_Attempt]
+    incident: Incident, onset: int, attempt_of: Mapping[str, int], ordered: Sequence[_Attempt]
 ) -> tuple[int | None, int | None]:
     """(last suspect step, start of the attempt that went back before the onset); None = no end, no such attempt."""
-    ordered = sorted(attempts, key=lambda attempt: attempt.number)
-    own = _attempt_of(incident, findings, ordered)
+    own = _attempt_of(incident, attempt_of, ordered)
     later = [attempt for attempt in ordered if attempt.number > own]
     back = next((attempt for attempt in later if _starts_before(attempt, onset)), None)
     written_again_ns = back.started_ns if back is not None else None
@@ -80,9 +86,9 @@ def _extent(
     return (incident.last_step if has_recovered else None), written_again_ns
 
 
-def _attempt_of(incident: Incident, findings: Sequence[Finding], ordered: Sequence[_Attempt]) -> int:
+def _attempt_of(incident: Incident, attempt_of: Mapping[str, int], ordered: Sequence[_Attempt]) -> int:
     """Attempt in which the incident began; by its time when none of its findings is known any more."""
-    members = [finding.attempt for finding in findings if finding.id in incident.finding_ids]
+    members = [attempt_of[id_] for id_ in incident.finding_ids if id_ in attempt_of]
     if members:
         return min(members)
     begun = [attempt.number for attempt in ordered if attempt.started_ns <= incident.opened_at_ns]
