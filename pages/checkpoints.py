@@ -18,8 +18,12 @@ PICKED = "tv_checkpoint"
 def summary(seen: Look) -> None:
     run = seen.run
     if not run.checkpoints:
-        where = ", ".join(run.settings.checkpoints) or "no directory: set checkpoints in the settings of this run"
-        st.text(f"No checkpoint seen yet. Looked in: {where}.")
+        where = ", ".join(run.settings.checkpoints)
+        st.text(
+            f"No checkpoint seen yet. Looked in: {where}."
+            if where
+            else 'No checkpoint directory is set: name one with checkpoints = ["DIR"] in the settings of this run.'
+        )
         return
     safe = run.recommended
     if safe is None:
