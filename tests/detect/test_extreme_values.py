@@ -25,3 +25,11 @@ def test_a_ratio_that_overflows_is_null_in_the_finding_and_never_infinity():
     assert found
     for finding in found:
         json.dumps(asdict(finding), allow_nan=False)
+    json.dumps(engine.to_state(), allow_nan=False)
+
+
+def test_the_state_after_a_leap_out_of_nothing_is_still_json():
+    engine = Engine("run", {"loss_spike": {"min_points": 3, "warmup_points": 4}})
+    for number, loss in enumerate([0.0, 0.0, 2.3e-293, 3e15], 1):
+        engine.update(Step(number, 1, number * 10**9, {"loss": loss}))
+    json.dumps(engine.to_state(), allow_nan=False)
