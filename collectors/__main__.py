@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import signal
 import socket
 import sys
@@ -29,7 +30,14 @@ class JsonLines:
 
     def write(self, points: Sequence[Point]) -> None:
         for point in points:
-            print(json.dumps(asdict(point)), flush=True)  # noqa: T201
+            try:
+                print(json.dumps(asdict(point)), flush=True)  # noqa: T201
+            except BrokenPipeError as error:
+                raise ReaderGone from error
+
+
+class ReaderGone(Exception):
+    """Whoever read stdout has had enough (``| head``): the end, and no fault."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -45,6 +53,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = parser.parse_args(argv)
     try:
         return _run(arguments)
+    except ReaderGone:
+        # Python flushes stdout once more at its end, into the same closed pipe.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
     except TrainvitalsError as error:
         print(f"collector {arguments.name}: {error}", file=sys.stderr)  # noqa: T201
         return error.exit_code

@@ -7,7 +7,7 @@ from pages._shared.components import live_chart
 from pages._shared.frame import head_fragment
 from pages._shared.state import Look, look, refresh_s, theme
 from pages._shared.story import table_height
-from trainvitals.charts.checkpoints import DAMAGED, LOOKS, lanes_of, timeline_json
+from trainvitals.charts.checkpoints import DAMAGED, LOOKS, lanes_of, suspicion, timeline_json
 from trainvitals.records import CheckpointReport
 from trainvitals.web import format as fmt
 from trainvitals.web.present import rollback_cost
@@ -18,18 +18,24 @@ PICKED = "tv_checkpoint"
 def summary(seen: Look) -> None:
     run = seen.run
     if not run.checkpoints:
-        where = ", ".join(run.settings.checkpoints) or "no directory: set checkpoints in the settings of this run"
-        st.text(f"No checkpoint seen yet. Looked in: {where}.")
+        where = ", ".join(run.settings.checkpoints)
+        st.text(
+            f"No checkpoint seen yet. Looked in: {where}."
+            if where
+            else 'No checkpoint directory is set: name one with checkpoints = ["DIR"] in the settings of this run.'
+        )
         return
     safe = run.recommended
     if safe is None:
-        st.text("No checkpoint is verified yet: none can be called safe.")
-    else:
-        why = (
-            " (before the onset of the open incident)"
-            if run.newest_verified is not None and run.newest_verified.path != safe.path
-            else ""
+        st.text(
+            "No checkpoint is safe: those that verify were saved while the loss was not well."
+            if run.newest_verified is not None and run.newest_verified.path in run.suspects
+            else "No checkpoint is verified yet: none can be called safe."
         )
+    else:
+        newest = run.newest_verified
+        onset = run.suspects.get(newest.path) if newest is not None else None
+        why = f" (before the onset at step {fmt.step(onset)})" if onset is not None else ""
         st.text(f"Safe: step {fmt.step(safe.step)}{why}, verified by {level(safe)}. {rollback_cost(run)}")
 
 
@@ -50,7 +56,10 @@ def frame(seen: Look) -> pd.DataFrame:
             "step": [fmt.step(report.step) for report in reports],
             "state": [f"{LOOKS[report.state][1]} {report.state.value.replace('_', ' ')}" for report in reports],
             "verified by": [level(report) if report.level is not None else "–" for report in reports],
-            "safe": ["◀ safe" if report.path == safe else "" for report in reports],
+            "safe": [
+                "◀ safe" if report.path == safe else f"! suspect since {fmt.step(onset)}" if onset is not None else ""
+                for report, onset in ((report, seen.run.suspects.get(report.path)) for report in reports)
+            ],
             "optimizer": [optimizer(report) for report in reports],
             "size": [fmt.size(report.bytes) for report in reports],
             "age": [
@@ -76,6 +85,8 @@ def detail(seen: Look) -> None:
             + (f" · loss {fmt.number(report.loss)}" if report.loss is not None else "")
         )
         st.text(f"Written {fmt.moment(report.modified_at_ns, seen.zone, now_ns=seen.now_ns)}.")
+        if report.path in seen.run.suspects:
+            st.text(f"! {suspicion(seen.run.suspects[report.path])}. Its files may be whole; its weights may not be.")
         for reason in report.reasons[:20]:
             st.text(f"• {reason}")
         for lane, earlier in lanes_of(seen.run.checkpoint_history, seen.run.attempts):
@@ -99,7 +110,7 @@ def body() -> None:
     lanes = len({lane for lane, _ in lanes_of(seen.run.checkpoint_history, seen.run.attempts)})
     with st.container(key="tv-card-timeline"):
         events = live_chart(
-            timeline_json(seen.run.checkpoints, seen.run.attempts, theme(), seen.run.checkpoint_history),
+            timeline_json(seen.run.checkpoints, seen.run.attempts, theme(), seen.run.checkpoint_history, seen.run.suspects),
             key="tv_timeline",
             height=max(110, 70 + 34 * max(1, lanes)),
             label="checkpoints by step",

@@ -9,7 +9,7 @@ from pages._shared.state import Look, look, refresh_s
 from pages._shared.story import table_height
 from trainvitals.records import Event
 from trainvitals.web import format as fmt
-from trainvitals.web.present import possible_actions
+from trainvitals.web.present import breaker_sentence, possible_actions
 
 LABELS = {"pause": "Pause…", "resume": "Resume…", "checkpoint": "Checkpoint now…"}
 
@@ -30,16 +30,14 @@ def state(seen: Look) -> None:
 
 
 def buttons(seen: Look) -> None:
-    possible = possible_actions(seen.run.control)
+    possible = possible_actions(seen.run.control, seen.run.verdict.word)
     with st.container(horizontal=True, vertical_alignment="center"):
         for action, label in LABELS.items():
             if st.button(label, key=f"tv_control_{action}", disabled=action not in possible):
                 open_dialog(action, seen)
     if not possible and not seen.run.control.can_act:
         st.text("Nothing can be asked from here: no trainer listens to this run's control file.")
-    st.text(
-        f"Circuit breaker: {seen.run.settings.breaker}. It may pause; it never resumes or stops. It is set in trainvitals.toml."
-    )
+    st.text(breaker_sentence(seen.run.settings.breaker))
 
 
 def audit_frame(events: list[Event], seen: Look) -> pd.DataFrame:

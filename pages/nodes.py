@@ -78,7 +78,7 @@ def body() -> None:
         st.text("To add it: [gpu] enabled = true in trainvitals.toml, then python -m trainvitals up; see docs/collectors.md.")
         return
     tile = nodes_tile(nodes)
-    st.text(f"{tile['value']} nodes · {tile['context']}")
+    st.text(f"{tile['value']} node{'s' if len(nodes) != 1 else ''} · {tile['context']}")
     without = [node.node for node in nodes if node.state == "no_gpu"]
     if without:
         shown = ", ".join(without[:5]) + (f" and {len(without) - 5:,} more" if len(without) > 5 else "")

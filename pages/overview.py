@@ -96,12 +96,14 @@ def bottom() -> None:
             every = seen.run.settings.checkpoint_every_steps
             st.text(f"Checkpoints · {len(seen.run.checkpoints):,} seen" + (f" · every {every:,} steps" if every else ""))
         if seen.run.checkpoints:
-            path = checkpoint_strip(strip(seen.run.checkpoints, seen.run.recommended), key="tv_strip")
+            path = checkpoint_strip(strip(seen.run.checkpoints, seen.run.recommended, seen.run.suspects), key="tv_strip")
             if path:
                 st.session_state["tv_checkpoint"] = path
                 st.switch_page("checkpoints.py", query_params={"run": seen.run.name})
         else:
-            st.text("No checkpoint seen yet.")
+            st.text(
+                "No checkpoint seen yet." if seen.run.settings.checkpoints else "No checkpoint directory is set for this run."
+            )
     with right, st.container(key="tv-card-nodes"):
         tile = nodes_tile(seen.snapshot.nodes)
         with st.container(key="tv-head-nodes"):

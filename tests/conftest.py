@@ -1,6 +1,11 @@
-"""Shared by all tests: property tests have no deadline, because an example's time says more of the machine than of the code."""
+"""Shared by all tests: property tests have no deadline, because an example's time says more of the machine than of the code.
+
+Where the decision falls (CI is set) they try the same examples every time; elsewhere they look for new ones.
+"""
 
 from __future__ import annotations
+
+import os
 
 from hypothesis import HealthCheck, settings
 
@@ -13,5 +18,7 @@ from tests.services.fixtures import (  # noqa: F401 (fixtures for every test)
     nginx,
 )
 
-settings.register_profile("trainvitals", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile(
+    "trainvitals", deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=bool(os.environ.get("CI"))
+)
 settings.load_profile("trainvitals")

@@ -22,7 +22,7 @@ _MEANING = {
 
 def open_dialog(action: str, seen: Look) -> None:
     """Open the dialog of an action's id; an unknown one opens nothing."""
-    if action in possible_actions(seen.run.control) and action in ACTIONS:
+    if action in possible_actions(seen.run.control, seen.run.verdict.word) and action in ACTIONS:
         st.session_state.pop(OUTCOME_KEY, None)
         {"pause": _pause, "resume": _resume, "checkpoint": _checkpoint}[action](seen)
     elif action == "safe" and seen.run.recommended is not None:

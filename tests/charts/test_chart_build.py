@@ -160,6 +160,20 @@ def test_a_pause_is_shaded_until_training_runs_again() -> None:
     assert span.x1 is not None and span.x1 - span.x0 == 20_000
 
 
+def test_a_pause_carries_the_name_of_the_person_and_not_the_way_it_was_asked() -> None:
+    at = BASE_NS + 50 * 10**9
+    begin = Event("phase", at - 1, 50, 1, id="p", data={"phase": "paused", "state": "begin"})
+    told = Event("control", at, 50, 1, id="c", data={"state": "paused", "by": "nina", "source": "ui"})
+    nameless = Event("control", at, 50, 1, id="c", data={"state": "paused", "by": "", "source": "cli"})
+    for events, label in (
+        ([begin, told], "paused by nina, step 50"),
+        ([nameless], "paused by cli, step 50"),
+        ([begin], "paused, step 50"),
+    ):
+        (span,) = curve_data(buckets(range(60), loss=2.0), [], events, [], [], ["loss"], "time").spans
+        assert span.label == label
+
+
 def test_checkpoints_restarts_and_their_states_become_lines() -> None:
     made = [
         CheckpointReport("/c/50", 50, "hf", CheckpointState.VERIFIED, VerificationLevel.CONTENT, True, 1, 1),
@@ -174,6 +188,12 @@ def test_checkpoints_restarts_and_their_states_become_lines() -> None:
         (50.0, "checkpoint", "50", "verified"),
         (70.0, "checkpoint", "ckpt 70", "corrupt"),
     ]
+
+
+def test_a_suspect_checkpoint_is_no_good_line() -> None:
+    made = [CheckpointReport(f"/c/{n}", n, "hf", CheckpointState.VERIFIED, None, True, 1, 1) for n in (50, 70)]
+    lines = curve_data(buckets(range(100), loss=2.0), [], [], made, [], ["loss"], "step", suspects={"/c/70": 60}).lines
+    assert [(line.label, line.state) for line in lines] == [("50", "verified"), ("70", "suspect")]
 
 
 def test_what_happened_outside_the_window_does_not_stretch_it() -> None:

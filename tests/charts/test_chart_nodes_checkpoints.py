@@ -140,3 +140,16 @@ def test_the_strip_keeps_the_recommended_checkpoint_however_old_it_is() -> None:
 def test_only_a_verified_content_is_strong() -> None:
     cells = strip([checkpoint(1), checkpoint(2, CheckpointState.COMPLETE)], None)
     assert [cell["is_strong"] for cell in cells] == [True, False]
+
+
+def test_a_suspect_checkpoint_does_not_look_like_a_good_one() -> None:
+    good, damaged = (
+        CheckpointReport(f"/c/{step}", step, "hf", CheckpointState.VERIFIED, VerificationLevel.CONTENT, True, 1, 1)
+        for step in (1800, 1930)
+    )
+    cells = {cell["label"]: cell for cell in strip([good, damaged], good, {"/c/1930": 1860})}
+    assert (cells["1,930"]["tone"], cells["1,930"]["glyph"], cells["1,930"]["is_strong"]) == ("warning", "!", False)
+    assert "suspect" in cells["1,930"]["title"] and "1,860" in cells["1,930"]["title"]
+    assert cells["1,800"]["tone"] == "ok"
+    traces = json.loads(timeline_json([good, damaged], [], "light", (), {"/c/1930": 1860}))["data"]
+    assert {trace["name"]: trace["customdata"] for trace in traces} == {"verified": ["/c/1800"], "suspect": ["/c/1930"]}

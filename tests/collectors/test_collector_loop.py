@@ -1,3 +1,7 @@
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -165,3 +169,16 @@ def test_the_checkpoint_collector_prints_what_is_there(tmp_path, capsys):
     (record,) = map(json.loads, capsys.readouterr().out.splitlines())
     assert record["tags"]["kind"] == "checkpoint"
     assert json.loads(record["fields"]["json"])["state"] == "writing"
+
+
+def test_a_reader_that_has_had_enough_ends_the_collector_without_a_traceback(tmp_path: Path) -> None:
+    log = tmp_path / "a.log"
+    log.write_text("".join(f"iter {step}: loss 2.0, time 80.00ms\n" for step in range(20_000)))
+    command = [sys.executable, "-m", "collectors", "trainer_log", "--once", "--stdout", "--path", str(log)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=Path(__file__).parents[2])
+    assert process.stdout is not None and process.stderr is not None
+    assert process.stdout.readline().startswith(b"{")
+    process.stdout.close()
+    told = process.stderr.read()
+    process.stderr.close()
+    assert (process.wait(60), told) == (0, b"")

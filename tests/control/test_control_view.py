@@ -48,10 +48,10 @@ def test_without_acknowledgement_the_commands_by_hand_are_shown():
 def test_pausing_paused_and_stopped_read_as_sentences():
     told = {"ack_seq": 42, "applied_at_step": 12034, "by": "alice", "reason": "spike"}
     assert (
-        describe(request(), status(state="pausing", **told), NOW).sentence == "Pausing: checkpoint at step 12034 (alice: spike)."
+        describe(request(), status(state="pausing", **told), NOW).sentence == "Pausing: checkpoint at step 12,034 (alice: spike)."
     )
     paused = describe(request(), status(state="paused", applied_seq=42, checkpoint_step=12034, **told), NOW)
-    assert paused.sentence == "Paused at step 12034, checkpoint 12034 (alice: spike)."
+    assert paused.sentence == "Paused at step 12,034, checkpoint 12,034 (alice: spike)."
     assert (paused.at_step, paused.is_pending, paused.ack_seq) == (12034, False, 42)
     stopped = describe(request(desired="stopped"), status(state="stopped", applied_seq=42, **told), NOW)
     assert "will not start again before somebody resumes" in stopped.sentence
@@ -60,7 +60,7 @@ def test_pausing_paused_and_stopped_read_as_sentences():
 def test_an_old_heartbeat_is_silence_and_says_what_was_last():
     state = describe(ControlRequest(), status(heartbeat_ns=NOW - 600 * S), NOW)
     assert state.state == "silent"
-    assert state.sentence == "No heartbeat from the trainer for 10 min; it last said: running, last step 12033."
+    assert state.sentence == "No heartbeat from the trainer for 10 min; it last said: running, last step 12,033."
 
 
 def test_a_reader_that_measured_the_heartbeat_itself_is_believed_over_two_wall_clocks():
@@ -77,8 +77,24 @@ def test_a_refusal_names_its_reason():
 
 def test_an_ended_trainer_is_not_silent():
     state = describe(ControlRequest(), status(state="stopped", ended=True, heartbeat_ns=NOW - 86400 * S), NOW)
-    assert (state.state, state.sentence) == ("stopped", "The trainer has ended at step 12033.")
+    assert (state.state, state.sentence) == ("stopped", "The trainer has ended at step 12,033.")
     assert "when it starts again" in describe(request(), status(state="stopped", ended=True), NOW).sentence
+
+
+def test_a_resume_after_the_end_says_that_the_run_may_start_and_not_that_it_stays_stopped():
+    told = {"state": "stopped", "desired": "stopped", "ended": True, "applied_seq": 41, "applied_at_step": 1930, "by": "nina"}
+    stays = describe(request(seq=41, desired="stopped", action="stop"), status(**told, reason="going back"), NOW)
+    assert stays.sentence.endswith("will not start again before somebody resumes the run.")
+    made = describe(request(desired="running", action="resume", by="bob"), status(**told, reason="going back"), NOW)
+    assert made.sentence.startswith("Stopped at step 1,930 (nina: going back). It may start again (resume, seq 42")
+    assert "before somebody resumes" not in made.sentence
+    assert (made.by, made.reason, made.is_pending) == ("nina", "going back", True)
+
+
+def test_while_a_resume_is_pending_the_pause_keeps_its_own_name_and_reason():
+    paused = status(state="paused", applied_seq=41, ack_seq=41, by="nina", source="cli", reason="loss spike")
+    made = describe(request(desired="running", action="resume", by="bob", reason="going on"), paused, NOW)
+    assert (made.by, made.source, made.reason, made.is_pending) == ("nina", "cli", "loss spike", True)
 
 
 @pytest.mark.parametrize("state", STATES)

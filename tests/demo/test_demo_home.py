@@ -84,7 +84,7 @@ def test_simulated_nodes_are_stored(tmp_path: Path) -> None:
     assert set(frame["run"]) == {"demo"}
 
 
-def test_the_plan_starts_the_trainer_first_and_leaves_the_users_settings_out(
+def test_the_plan_starts_the_dashboard_and_the_trainer_first_and_leaves_the_users_settings_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TRAINVITALS_STORE", "sqlite:///somewhere/else.db")
@@ -94,10 +94,10 @@ def test_the_plan_starts_the_trainer_first_and_leaves_the_users_settings_out(
     home = config.prepare_home(tmp_path / "home", NOW_NS)
     path = str(config.write_settings(home, 8600))
     children = demo_command.plan(home, settings.load(path, environ={}), path)
-    assert [child.name for child in children] == ["trainer", "watch demo", "dashboard", "gpu collector", "simulated nodes"]
-    assert [child.restart for child in children] == [False, True, True, True, True]
+    assert [child.name for child in children] == ["dashboard", "trainer", "watch demo", "gpu collector", "simulated nodes"]
+    assert [child.restart for child in children] == [True, False, True, True, True]
     for child in children:
         assert {name for name in child.env if name.startswith("TRAINVITALS_")} == {"TRAINVITALS_CONFIG"}
         assert child.env["PATH"] == os.environ["PATH"]
-    assert "default" in children[0].argv
-    assert "none" in demo_command.plan(home, settings.load(path, environ={}), path, schedule="none")[0].argv
+    assert "default" in children[1].argv
+    assert "none" in demo_command.plan(home, settings.load(path, environ={}), path, schedule="none")[1].argv

@@ -11,7 +11,17 @@ import pytest
 import sample_run as sample
 
 from trainvitals.incidents.verdict import VerdictWord
-from trainvitals.records import CheckpointReport, CheckpointState, Event, NodeSample, Step, VerificationLevel
+from trainvitals.records import (
+    CheckpointReport,
+    CheckpointState,
+    Event,
+    Finding,
+    Incident,
+    NodeSample,
+    Severity,
+    Step,
+    VerificationLevel,
+)
 from trainvitals.settings import GpuSettings, RunSettings, Settings
 from trainvitals.store.encode import event_point, node_point, step_point
 from trainvitals.store.sqlite import SqliteStore
@@ -152,10 +162,10 @@ def test_a_checkpoint_without_optimizer_is_the_second_choice_and_presence_is_no_
         report(200, VerificationLevel.CONTENT, False),
         report(300, VerificationLevel.PRESENCE),
     ]
-    newest, recommended = choose_checkpoints(reports, None)
+    newest, recommended = choose_checkpoints(reports, ())
     assert newest is not None and newest.step == 300
     assert recommended is not None and recommended.step == 100
-    assert choose_checkpoints(reports, 100)[1] is None
+    assert choose_checkpoints(reports, {"/c/100", "/c/200"})[1] is None
 
 
 def test_a_node_that_fell_silent_is_silent_whatever_it_last_said(store: SqliteStore, tmp_path: Path) -> None:
@@ -290,3 +300,65 @@ def test_metrics_of_the_trainers_own_are_offered_by_name(store: SqliteStore, sic
     assert sick.extra_metrics == ()
     store.write([step_point(sample.RUN, Step(2461, 2, NOW, {"loss": 2.0, "moe_aux": 0.1}, {}), NOW)])
     assert view(store, tmp_path).extra_metrics == ("moe_aux",)
+
+
+def test_after_going_back_the_checkpoint_of_the_pause_is_still_not_safe(store: SqliteStore, tmp_path: Path) -> None:
+    sample.write_run(store, tmp_path / "run", NOW)
+    before = view(store, tmp_path)
+    sick = next(incident for incident in before.incidents if "loss_divergence" in incident.rules)
+    good = next(c for c in before.checkpoints if c.step == 2200)
+    of_pause = replace(good, path=f"{good.path}-pause", step=2460, modified_at_ns=NOW - 100 * 10**9)
+    closed = replace(sick, closed_at_ns=NOW - 20 * 10**9, updated_at_ns=NOW - 20 * 10**9, last_step=2460)
+    events = [
+        Event("checkpoint", NOW - 90 * 10**9, step=2460, attempt=2, id="of pause", data=asdict(of_pause)),
+        Event("incident", NOW - 20 * 10**9, id=closed.id, data=asdict(closed)),
+        Event("attempt_start", NOW - 40 * 10**9, attempt=3, id="third", data={"attempt": 3, "first_step": 2201}),
+        Event("resume", NOW - 40 * 10**9, step=2200, attempt=3, id="third resumes"),
+    ]
+    store.write([event_point(sample.RUN, event) for event in events])
+    store.write([step_point(sample.RUN, Step(2201, 3, NOW, {"loss": 2.0}, {}), NOW)])
+    seen = view(store, tmp_path)
+    assert not any(incident.is_open and "loss_divergence" in incident.rules for incident in seen.incidents)
+    assert seen.newest_verified is not None and seen.newest_verified.step == 2460
+    assert seen.recommended is not None and seen.recommended.step == 2200
+    assert seen.suspects[of_pause.path] == sick.first_step
+    again = replace(of_pause, modified_at_ns=NOW - 5 * 10**9)
+    store.write([event_point(sample.RUN, Event("checkpoint", NOW, step=2460, attempt=3, id="again", data=asdict(again)))])
+    assert view(store, tmp_path).recommended == again
+
+
+def test_an_open_incident_of_a_checkpoint_leaves_what_is_usual_alone(store: SqliteStore, tmp_path: Path) -> None:
+    sample.write_run(store, tmp_path / "run", NOW, sick=False)
+    usual = view(store, tmp_path).metrics
+    opened_ns = NOW - 3000 * 10**9
+    incident = Incident(
+        "i/checkpoint", sample.RUN, "checkpoint", Severity.CRITICAL, ("checkpoint_corrupt",), (), 1400, None, opened_ns, opened_ns, None,
+        "cut short", "cut short",
+    )  # fmt: skip
+    store.write([event_point(sample.RUN, Event("incident", opened_ns, id=incident.id, data=asdict(incident)))])
+    seen = view(store, tmp_path)
+    assert seen.verdict.word is VerdictWord.ATTENTION
+    assert seen.metrics == usual
+
+
+def test_the_mark_of_a_trip_says_what_became_of_it(store: SqliteStore, tmp_path: Path) -> None:
+    sample.write_run(store, tmp_path / "run", NOW)
+    message = "the breaker would pause at step 2,455: loss not coming back"
+    trip = Finding("f/trip", "breaker_trip", "breaker", Severity.CRITICAL, 2400, 2455, 2455, 2, NOW, 2.9, 2.0, message)
+    done = Event("breaker", NOW, step=2455, id="d", text="asked the trainer to pause at step 2,455", data={"finding": trip.id})
+    store.write([event_point(sample.RUN, Event("finding", NOW, id=trip.id, data=asdict(trip)))])
+    assert next(f for f in view(store, tmp_path).findings if f.id == trip.id).message == message
+    store.write([event_point(sample.RUN, done)])
+    seen = view(store, tmp_path)
+    assert next(f for f in seen.findings if f.id == trip.id).message == "breaker: asked the trainer to pause at step 2,455"
+
+
+@pytest.mark.parametrize(("real", "title"), [(False, "GPU utilization (simulated)"), (True, "GPU utilization")])
+def test_the_row_of_utilization_says_that_all_its_nodes_are_simulated(
+    store: SqliteStore, sick: RunView, real: bool, title: str
+) -> None:
+    samples = [NodeSample("sim-1", NOW - 300 * 10**9, "ok", gpus=8, utilization_mean_percent=95.0, is_simulated=True)]
+    samples.append(NodeSample("here", NOW - 290 * 10**9, "ok", utilization_mean_percent=40.0 if real else None))
+    store.write([node_point(one) for one in samples])
+    layout = json.loads(draw(store, sick, CurveQuery(sample.RUN, ("loss", "gpu_utilization")), NOW))["layout"]
+    assert f"<b>{title}</b>" in [note["text"] for note in layout["annotations"]]

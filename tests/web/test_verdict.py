@@ -152,6 +152,12 @@ def test_a_stop_that_somebody_asked_for_is_no_alarm() -> None:
     assert found.word is VerdictWord.STOPPED and found.tone == "warning" and "alice" in found.headline
 
 
+def test_a_resume_after_a_wished_stop_does_not_make_it_an_alarm() -> None:
+    control = ControlFacts("stopped", "running", "alice", "cli", "going back", 48_310, NOW - 60 * S)
+    found = verdict(well(control=control, attempt_ended_ns=NOW - 60 * S, end_reason="stopped"))
+    assert found.word is VerdictWord.STOPPED and found.tone == "warning" and "alice: going back" in found.headline
+
+
 def test_reaching_the_planned_end_is_finished() -> None:
     assert verdict(well(attempt_ended_ns=NOW, total_steps=48_310, end_reason="exit")).word is VerdictWord.FINISHED
     assert verdict(well(attempt_ended_ns=NOW, end_reason="finished")).word is VerdictWord.FINISHED

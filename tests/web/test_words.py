@@ -18,7 +18,7 @@ from trainvitals.settings import RunSettings, Settings
 from trainvitals.web import format as fmt
 from trainvitals.web import window
 from trainvitals.web.actions import ask
-from trainvitals.web.present import band, nodes_tile, possible_actions, rollback_cost, tiles
+from trainvitals.web.present import band, breaker_sentence, nodes_tile, possible_actions, rollback_cost, tiles
 from trainvitals.web.view import ControlView, MetricNow, RunView, Snapshot
 
 NOW = 1_795_000_000 * 10**9
@@ -128,6 +128,23 @@ def test_a_request_without_an_answer_is_said_and_the_state_stays_the_trainers() 
 )
 def test_only_what_makes_sense_now_is_offered(control: ControlView, possible: tuple[str, ...]) -> None:
     assert possible_actions(control) == possible
+
+
+@pytest.mark.parametrize("word", [VerdictWord.STOPPED, VerdictWord.FINISHED])
+def test_a_run_that_is_over_is_not_asked_to_pause_whatever_its_last_status_says(word: VerdictWord) -> None:
+    killed = ControlView("silent", "No heartbeat", True)
+    assert possible_actions(killed, word) == ()
+    assert possible_actions(killed, VerdictWord.HUNG) == ("pause", "checkpoint")
+    verdict = Verdict(word, "critical", "gone", NOW)
+    actions = band(Snapshot(NOW), run_view(verdict=verdict, control=killed), NOW, 2.0)["actions"]
+    assert [action["id"] for action in actions] == []
+
+
+@pytest.mark.parametrize(
+    ("mode", "says"), [("armed", "it pauses this run by itself"), ("dry-run", "pauses nothing"), ("off", "it does nothing")]
+)
+def test_each_mode_of_the_breaker_is_told_as_it_is(mode: str, says: str) -> None:
+    assert says in breaker_sentence(mode) and "may pause" not in breaker_sentence(mode)
 
 
 def test_tiles_say_against_what_and_mark_only_what_is_abnormal() -> None:
@@ -243,3 +260,19 @@ def test_the_zone_of_a_time_axis_is_said_with_its_distance() -> None:
     assert fmt.zone_note("America/New_York", NOW) == "times in UTC (EST is UTC−5)"
     assert fmt.zone_note("America/Sao_Paulo", NOW) == "times in UTC (America/Sao_Paulo is UTC−3)"
     assert fmt.zone_note("UTC", NOW) == "times in UTC"
+
+
+def test_when_the_newest_verified_checkpoint_is_suspect_the_tile_names_the_safe_one() -> None:
+    newest, safe = (
+        CheckpointReport(f"/c/{step}", step, "hf", CheckpointState.VERIFIED, VerificationLevel.STRUCTURE, True, 1, 1)
+        for step in (1930, 1800)
+    )
+
+    def tile(run: RunView) -> dict[str, object]:
+        return next(one for one in tiles(Snapshot(NOW), run, NOW) if "checkpoint" in str(one["label"]))
+
+    run = run_view(checkpoints=(safe, newest), newest_verified=newest, recommended=safe, suspects={"/c/1930": 1860})
+    assert (tile(run)["label"], tile(run)["value"], tile(run)["tone"]) == ("Safe checkpoint", "1,800", "warning")
+    assert tile(run)["context"] == "structure · 1,930 is suspect"
+    assert tile(replace(run, recommended=None))["value"] == "none"
+    assert tile(replace(run, suspects={}, recommended=newest))["label"] == "Verified checkpoint"

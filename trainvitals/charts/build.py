@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any, Literal, Protocol
 
 import numpy as np
@@ -40,12 +40,14 @@ def curve_data(
     run: str = "",
     x_range: tuple[float, float] | None = None,
     uirevision: str = "",
+    suspects: Collection[str] = (),
 ) -> CurveData:
     """Everything a curve chart shows.
 
     frame: rows of ``Store.buckets`` (columns bucket, run, attempt, time_ns, step, n, nonfinite, and f_min, f_max, f_mean,
     f_last for each field asked); may be empty. metrics: names of fields, "throughput" or any throughput metric for that
-    row, "gpu_utilization". x_range: steps, or UTC milliseconds when ``by`` is time.
+    row, "gpu_utilization". x_range: steps, or UTC milliseconds when ``by`` is time. suspects: paths of checkpoints that may
+    hold damaged weights.
     """
     axis: By = "step" if by == "step" else "time"
     of_attempt = attempt_numbers(frame)
@@ -75,7 +77,9 @@ def curve_data(
         series=tuple(series),
         markers=tuple(marker for marker in markers if _is_in(marker.x, window)),
         spans=tuple(_inside(curve_spans(findings, events, axis, times), window)),
-        lines=tuple(line for line in curve_lines(events, checkpoints, findings, attempts, axis, times) if _is_in(line.x, window)),
+        lines=tuple(
+            line for line in curve_lines(events, checkpoints, findings, attempts, axis, times, suspects) if _is_in(line.x, window)
+        ),
         x_range=x_range,
         uirevision=uirevision,
     )

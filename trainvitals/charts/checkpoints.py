@@ -27,6 +27,10 @@ LOOKS: Mapping[CheckpointState, tuple[str, str]] = {
     CheckpointState.DELETING: ("faint", "–"),
     CheckpointState.DELETED: ("faint", "–"),
 }
+#: A checkpoint that may be whole and still hold damaged weights: it must not look like a good one.
+SUSPECT_LOOK = ("warning", "!")
+_WHOLE = frozenset({CheckpointState.VERIFIED, CheckpointState.COMPLETE, CheckpointState.VERIFYING})
+_NONE_SUSPECT: Mapping[str, int] = {}
 DAMAGED = frozenset({CheckpointState.CORRUPT, CheckpointState.INCOMPLETE})
 _GOING = frozenset({CheckpointState.DELETING, CheckpointState.DELETED})
 _STRONG = (VerificationLevel.CONTENT, VerificationLevel.LOAD)
@@ -58,15 +62,21 @@ def attempt_of(checkpoint: CheckpointReport, attempts: Sequence[Attempt]) -> int
     return ordered[0].number if ordered else 0
 
 
-def describe(checkpoint: CheckpointReport) -> str:
-    """One line: step, state with its level, size, first reason."""
+def suspicion(onset: int | None) -> str:
+    """Why a checkpoint that verifies may not be gone back to; empty for None."""
+    return "" if onset is None else f"suspect: saved at or after the onset of an incident, step {onset:,}"
+
+
+def describe(checkpoint: CheckpointReport, onset: int | None = None) -> str:
+    """One line: step, state with its level, size, first reason. onset: step of the incident that makes it suspect."""
     step = f"step {checkpoint.step:,}" if checkpoint.step is not None else "step unknown"
     state = checkpoint.state.value.replace("_", " ")
     level = f" ({checkpoint.level.value})" if checkpoint.level is not None else ""
     size = f" · {checkpoint.bytes / 1e9:.3g} GB" if checkpoint.bytes >= 1e8 else f" · {checkpoint.bytes / 1e6:.3g} MB"
     optimizer = " · no optimizer state" if checkpoint.has_optimizer is False else ""
     reason = f" · {'; '.join(checkpoint.reasons[:3])}" if checkpoint.reasons else ""
-    return plain(f"{step} · {state}{level}{size}{optimizer}{reason}", 240)
+    doubt = f" · {suspicion(onset)}" if onset is not None else ""
+    return plain(f"{step} · {state}{level}{doubt}{size}{optimizer}{reason}", 240)
 
 
 def lanes_of(history: Sequence[tuple[int, CheckpointReport]], attempts: Sequence[Attempt]) -> list[tuple[int, CheckpointReport]]:
@@ -97,10 +107,12 @@ def timeline_json(
     attempts: Sequence[Attempt],
     theme: str,
     history: Sequence[tuple[int, CheckpointReport]] = (),
+    suspects: Mapping[str, int] = _NONE_SUSPECT,
 ) -> str:
     """Figure JSON for ``live_chart``: steps along x, one lane an attempt; a click gives kind "checkpoint" and the path.
 
     checkpoints: what is there now. history: what each attempt left (``lanes_of``); without it only the present is drawn.
+    suspects: path -> onset of the incident that makes what is there now suspect.
     """
     colours = palette(theme)
     drawn = lanes_of(history or [(0, checkpoint) for checkpoint in checkpoints], attempts)
@@ -123,9 +135,16 @@ def timeline_json(
         "tickfont": {"color": colours["dim"], "size": 11},
         "title": {"text": "attempt", "font": {"color": colours["dim"], "size": 11}, "standoff": 4},
     }
+    now_ns = {checkpoint.path: checkpoint.modified_at_ns for checkpoint in checkpoints}
+    onset_of = {
+        id(one): suspects[one.path]
+        for one in placed
+        if one.path in suspects and one.state in _WHOLE and one.modified_at_ns == now_ns.get(one.path)
+    }
     traces = []
-    for state, (role, glyph) in LOOKS.items():
-        found = [checkpoint for checkpoint in placed if checkpoint.state is state]
+    looks = [(state, look, False) for state, look in LOOKS.items()] + [(state, SUSPECT_LOOK, True) for state in LOOKS]
+    for state, (role, glyph), is_suspect in looks:
+        found = [one for one in placed if one.state is state and (id(one) in onset_of) is is_suspect]
         if not found:
             continue
         is_solid = state is CheckpointState.VERIFIED or role in ("critical", "warning")
@@ -138,7 +157,7 @@ def timeline_json(
                 "customdata": [checkpoint.path for checkpoint in found],
                 "meta": {"kind": "checkpoint", "metric": state.value},
                 "text": [glyph] * len(found),
-                "hovertext": [escape(describe(checkpoint), 240) for checkpoint in found],
+                "hovertext": [escape(describe(checkpoint, onset_of.get(id(checkpoint))), 240) for checkpoint in found],
                 "hovertemplate": "%{hovertext}<extra></extra>",
                 "textfont": {"color": colours["card"] if is_solid else colours[role], "size": 11},
                 "marker": {
@@ -147,7 +166,7 @@ def timeline_json(
                     "color": colours[role],
                     "line": {"width": 1.5, "color": colours[role]},
                 },
-                "name": state.value.replace("_", " "),
+                "name": "suspect" if is_suspect else state.value.replace("_", " "),
             }
         )
     notes = []
@@ -164,19 +183,23 @@ def timeline_json(
     return to_json({"data": traces, "layout": layout})
 
 
-def strip(checkpoints: Sequence[CheckpointReport], recommended: CheckpointReport | None) -> list[dict[str, Any]]:
-    """Cells for ``checkpoint_strip``: the newest 16 by step, oldest first; the recommended one is always among them."""
+def strip(
+    checkpoints: Sequence[CheckpointReport], recommended: CheckpointReport | None, suspects: Mapping[str, int] = _NONE_SUSPECT
+) -> list[dict[str, Any]]:
+    """Cells for ``checkpoint_strip``: the newest 16 by step, oldest first; the recommended one is always among them.
+    suspects: path -> onset of the incident that makes it suspect."""
     order = sorted(checkpoints, key=lambda one: (one.step if one.step is not None else -1, one.modified_at_ns or 0))
     shown = order[-STRIP_CELLS:]
     safe_path = recommended.path if recommended is not None else None
     if safe_path is not None and all(one.path != safe_path for one in shown):
         older = [one for one in order if one.path == safe_path]
         shown = [*older[:1], *shown[-(STRIP_CELLS - 1) :]] if older else shown
-    return [_cell(checkpoint, is_recommended=checkpoint.path == safe_path) for checkpoint in shown]
+    return [_cell(one, suspects.get(one.path), is_recommended=one.path == safe_path) for one in shown]
 
 
-def _cell(checkpoint: CheckpointReport, *, is_recommended: bool) -> dict[str, Any]:
-    role, glyph = LOOKS[checkpoint.state]
+def _cell(checkpoint: CheckpointReport, onset: int | None, *, is_recommended: bool) -> dict[str, Any]:
+    onset = onset if checkpoint.state in _WHOLE else None
+    role, glyph = LOOKS[checkpoint.state] if onset is None else SUSPECT_LOOK
     return {
         "path": checkpoint.path,
         "step": checkpoint.step,
@@ -185,7 +208,7 @@ def _cell(checkpoint: CheckpointReport, *, is_recommended: bool) -> dict[str, An
         "level": checkpoint.level.value if checkpoint.level is not None else None,
         "tone": role,
         "glyph": glyph,
-        "is_strong": checkpoint.state is CheckpointState.VERIFIED and checkpoint.level in _STRONG,
+        "is_strong": onset is None and checkpoint.state is CheckpointState.VERIFIED and checkpoint.level in _STRONG,
         "is_recommended": is_recommended,
-        "title": describe(checkpoint),
+        "title": describe(checkpoint, onset),
     }

@@ -5,7 +5,8 @@ The x value is a step (``by="step"``) or UTC milliseconds since the epoch (``by=
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
@@ -76,7 +77,8 @@ class CurveLine:
 
 @dataclass(frozen=True)
 class CurveData:
-    """Everything one curve chart shows. uirevision: as long as it stays the same, a viewer's zoom stays too."""
+    """Everything one curve chart shows. uirevision: as long as it stays the same, a viewer's zoom stays too. notes: row -> a
+    word behind its title."""
 
     run: str
     by: By
@@ -86,6 +88,7 @@ class CurveData:
     lines: tuple[CurveLine, ...] = ()
     x_range: tuple[float, float] | None = None
     uirevision: str = ""
+    notes: Mapping[str, str] = field(default_factory=dict)
 
 
 def figure_json(data: CurveData, theme: str, rows: tuple[str, ...] | None = None, *, compact: bool = False) -> str:

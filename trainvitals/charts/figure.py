@@ -44,7 +44,7 @@ def figure_dict(data: CurveData, theme: str, rows: tuple[str, ...] | None, *, co
         in_row = [series for series in data.series if row_of(series.metric) == row]
         is_log = row == "grad_norm" and all_positive(in_row)
         axis = axis_base(colours, style, domain, is_log=is_log, extent=_extent(in_row), compact=compact)
-        title = style.title + (" (log)" if is_log else "")
+        title = style.title + (" (log)" if is_log else "") + (f" ({data.notes[row]})" if row in data.notes else "")
         if row == GPU_UTILIZATION:
             axis["range"] = [0, 105]
             axis |= {"tickmode": "array", "tickvals": [0, 50, 100], "ticktext": ["0 %", "50 %", "100 %"]}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -10,12 +10,17 @@ import numpy as np
 from trainvitals.charts.axis import StepTimes
 from trainvitals.charts.curves import By, CurveLine, CurveMarker, CurveSeries, CurveSpan
 from trainvitals.charts.rows import row_of
+from trainvitals.charts.text import plain
 from trainvitals.records import CheckpointReport, CheckpointState, Event, Finding, Severity
 
 #: Rules that mark the peak of a bucket; all others stand on its mean.
 _PEAK_RULES = ("loss_outlier", "loss_spike", "grad_norm_spike")
 #: These say something about the watchdog's decision or about a chart mark, and shade nothing.
 _UNSHADED = ("breaker_trip", "loss_outlier")
+#: State of a line whose checkpoint verifies and may hold damaged weights.
+SUSPECT = "suspect"
+#: Of a name in a label: the step after it must still fit.
+LONGEST_NAME = 24
 _ROW_OF_RULE: Mapping[str, str] = {
     "resume_rebound": "loss",
     "resume_drop": "loss",
@@ -107,8 +112,9 @@ def curve_lines(
     attempts: Sequence[_Attempt],
     axis: By,
     times: StepTimes,
+    suspects: Collection[str] = (),
 ) -> list[CurveLine]:
-    """Onsets of critical findings, starts of attempts, pauses, resumes and checkpoints."""
+    """Onsets of critical findings, starts of attempts, pauses, resumes and checkpoints; those at ``suspects`` (paths) as such."""
     lines: list[CurveLine] = []
     for span in _merged(
         [
@@ -136,7 +142,8 @@ def curve_lines(
             continue
         name = f"{checkpoint.step:,}" if checkpoint.step is not None else "checkpoint"
         is_verified = checkpoint.state is CheckpointState.VERIFIED
-        lines.append(CurveLine(x, "checkpoint", name if is_verified else f"ckpt {name}", checkpoint.state.value))
+        state = SUSPECT if is_verified and checkpoint.path in suspects else checkpoint.state.value
+        lines.append(CurveLine(x, "checkpoint", name if is_verified else f"ckpt {name}", state))
     return lines
 
 
@@ -169,13 +176,15 @@ def _pauses(events: Sequence[Event], axis: By, times: StepTimes) -> list[CurveSp
     """From phase events (data.phase = paused) and from the control state; both tell of the same pause once."""
     spans: list[CurveSpan] = []
     open_x: float | None = None
-    label = ""
+    label, is_told = "", False
     for event, is_paused in _pause_changes(events):
         x = times.x(axis, event.step, event.time_ns, event.attempt)
         if x is None:
             continue
         if is_paused and open_x is None:
-            open_x, label = x, _pause_label(event)
+            open_x, label, is_told = x, _pause_label(event), _pauser(event) != ""
+        elif is_paused and not is_told:
+            label, is_told = _pause_label(event), _pauser(event) != ""
         elif not is_paused and open_x is not None:
             spans.append(CurveSpan(open_x, max(x, open_x), "paused", Severity.INFO, label))
             open_x = None
@@ -194,7 +203,13 @@ def _pause_changes(events: Sequence[Event]) -> Iterator[tuple[Event, bool]]:
             yield event, False
 
 
+def _pauser(event: Event) -> str:
+    """The person's name, "breaker", or whatever else is told of who paused; the way it was asked (ui, cli) comes last."""
+    source = str(event.data.get("source") or "")
+    return source if source == "breaker" else plain(str(event.data.get("by") or source), LONGEST_NAME)
+
+
 def _pause_label(event: Event) -> str:
-    by = str(event.data.get("source") or event.data.get("by") or "")
+    by = _pauser(event)
     who = f" by {by}" if by else ""
     return f"paused{who}" + (f", step {event.step:,}" if event.step is not None else "")

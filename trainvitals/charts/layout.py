@@ -132,10 +132,10 @@ def row_title(colours: Mapping[str, str], title: str, top: float, *, has_data: b
 
 
 def zone_note(colours: Mapping[str, str]) -> dict[str, Any]:
-    """Which zone the time axis speaks in: at its right end, on the line where only a tick's date may stand."""
+    """Which zone the time axis speaks in: left of its first tick, in the margin where no tick's own label reaches."""
     return {
-        "name": "title", "text": "UTC", "xref": "paper", "yref": "paper", "x": 1, "y": 0, "xanchor": "right", "yanchor": "top",
-        "xshift": 0, "yshift": -19, "showarrow": False, "font": {"color": colours["dim"], "size": 11},
+        "name": "title", "text": "UTC", "xref": "paper", "yref": "paper", "x": 0, "y": 0, "xanchor": "right", "yanchor": "top",
+        "xshift": -22, "yshift": -4, "showarrow": False, "font": {"color": colours["dim"], "size": 11},
     }  # fmt: skip
 
 

@@ -23,7 +23,7 @@ MAX_LINES = 120
 MAX_LABELS = 60
 _SYMBOLS = {Severity.CRITICAL: "triangle-up", Severity.WARNING: "circle-open", Severity.INFO: "diamond-open"}
 _SIZES = {Severity.CRITICAL: 12, Severity.WARNING: 10, Severity.INFO: 8}
-_BAD_STATES = {"corrupt": "✕", "incomplete": "!", "unknown_format": "?"}
+_BAD_STATES = {"corrupt": "✕", "incomplete": "!", "unknown_format": "?", "suspect": "!"}
 _QUIET_STATES = ("writing", "staged", "verifying", "deleting", "deleted")
 
 
@@ -156,7 +156,7 @@ def _line_shape(line: CurveLine, colours: Mapping[str, str]) -> dict[str, Any]:
         "checkpoint": (with_alpha(colours["ok"], 0.75), "2px,4px", 1.0),
     }[line.kind]
     if line.kind == "checkpoint" and line.state in _BAD_STATES:
-        colour, dash = colours["critical"], "4px,3px"
+        colour, dash = colours["warning" if line.state == "suspect" else "critical"], "4px,3px"
     elif line.kind == "checkpoint" and line.state in _QUIET_STATES:
         colour = with_alpha(colours["faint"], 0.8)
     return {
@@ -170,7 +170,8 @@ def _line_label(line: CurveLine, colours: Mapping[str, str]) -> Label:
     if line.kind == "checkpoint":
         is_bad = line.state in _BAD_STATES
         glyph = _BAD_STATES.get(line.state) or ("✓" if line.state == "verified" else "")
-        colour = colours["critical_text"] if is_bad else colours["ok_text"] if glyph else colours["dim"]
+        bad_colour = colours["warning_text" if line.state == "suspect" else "critical_text"]
+        colour = bad_colour if is_bad else colours["ok_text"] if glyph else colours["dim"]
         return Label(line.x, f"{text} {glyph}".strip(), "bottom", 1 if is_bad else 4 if glyph else 6, colour)
     priority = {"onset": 0, "pause": 2, "resume": 3, "restart": 4}[line.kind]
     colour = {"onset": colours["critical_text"], "restart": colours["dim"]}.get(line.kind, colours["paused_text"])

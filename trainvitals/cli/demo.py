@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import signal
 import sys
@@ -17,6 +18,7 @@ from trainvitals.demo import config as demo_config
 from trainvitals.demo import faults
 from trainvitals.settings import Settings
 from trainvitals.watch.processes import Child, run_children
+from trainvitals.web.answers import Waiting
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -45,13 +47,19 @@ def run(options: argparse.Namespace) -> int:
     address = f"http://127.0.0.1:{port}"
 
     def ready() -> None:
-        _say(f"Trainvitals demo: {address}   (files in {home.path}; Ctrl-C ends it)")
+        _say(f"Trainvitals demo: {address} answers.")
         if options.browser:
             _open_browser(address)
 
+    def late() -> None:
+        _say(f"Trainvitals demo: nothing answers on {address} yet; see {home.logs / 'dashboard.log'}.")
+
+    waiting = Waiting(port, ready, late)
+    _say(f"Trainvitals demo: starting {address}   (files in {home.path}; Ctrl-C ends it)")
     try:
-        return run_children(children, on_ready=ready)
+        return run_children(children, on_ready=waiting.start)
     finally:
+        waiting.stop()
         end_orphans(config)
 
 
@@ -63,7 +71,7 @@ def plan(
     schedule: str = "default",
     checkpoint_every: int = demo_config.CHECKPOINT_EVERY_STEPS,
 ) -> list[Child]:
-    """The processes in the order they start: the trainer and the dashboard first, so that a curve shows at once.
+    """The processes in the order they start: the dashboard, which takes longest, and the trainer first, so that a curve shows soon.
 
     ``schedule``: default, none, or the path of a JSON list of faults; ``checkpoint_every``: steps.
 
@@ -76,10 +84,15 @@ def plan(
         "--", "--steps", str(demo_config.TOTAL_STEPS), "--checkpoint-every", str(checkpoint_every),
     ]  # fmt: skip
     nodes = [sys.executable, "-m", "trainvitals.demo.simulated_nodes", "--store", settings.store, "--run", demo_config.RUN]
-    others = [*watch_children(settings, config), dashboard_child(settings, config), gpu_child(config)]
+
+    def ours(child: Child) -> Child:
+        return replace(child, env=environment, log_path=str(home.logs / f"{child.name.replace(' ', '-')}.log"))
+
     return [
+        ours(dashboard_child(settings, config)),
         Child("trainer", trainer, environment, restart=False),
-        *(replace(child, env=environment, log_path=str(home.logs / f"{child.name.replace(' ', '-')}.log")) for child in others),
+        *(ours(child) for child in watch_children(settings, config)),
+        ours(gpu_child(config)),
         Child("simulated nodes", nodes, environment, log_path=str(home.logs / "simulated-nodes.log")),
     ]
 
@@ -133,5 +146,6 @@ def _steps(text: str) -> int:
 
 
 def _say(line: str) -> None:
-    sys.stderr.write(line + "\n")
-    sys.stderr.flush()
+    with contextlib.suppress(OSError, ValueError):  # a closed terminal must not end the demo
+        sys.stderr.write(line + "\n")
+        sys.stderr.flush()

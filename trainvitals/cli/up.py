@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import socket
 import sys
@@ -13,6 +14,7 @@ from trainvitals import settings as settings_module
 from trainvitals.errors import SettingsError
 from trainvitals.settings import CONFIG_VARIABLE, Settings
 from trainvitals.watch.processes import Child, run_children
+from trainvitals.web.answers import Waiting
 
 #: The checkout or image: app.py, pages and collectors run from there, the wheel holds the core only.
 CHECKOUT = Path(__file__).resolve().parent.parent.parent
@@ -30,17 +32,31 @@ def run(options: argparse.Namespace) -> int:
         raise SettingsError(f"{settings.path} names no run; add a [[runs]] table with name, dir and logs or a hook.")
     config = str(Path(settings.path).resolve())
     children = [
+        dashboard_child(settings, config),
         *watch_children(settings, config),
         *([gpu_child(config)] if settings.gpu.enabled else []),
-        dashboard_child(settings, config),
     ]
 
-    address = where(settings, is_taken(settings.dashboard.port))
+    taken = is_taken(settings.dashboard.port)
+    address = where(settings, taken)
+    if taken:
+        _say(address)
+        return run_children(children)
+    waiting = Waiting(
+        settings.dashboard.port,
+        lambda: _say(f"{address} answers."),
+        lambda: _say(f"nothing answers on {address} yet; what the dashboard printed is above."),
+    )
+    _say(f"starting {address}")
+    try:
+        return run_children(children, on_ready=waiting.start)
+    finally:
+        waiting.stop()
 
-    def say_ready() -> None:
-        print(f"Trainvitals: {address}", file=sys.stderr, flush=True)  # noqa: T201
 
-    return run_children(children, on_ready=say_ready)
+def _say(sentence: str) -> None:
+    with contextlib.suppress(OSError, ValueError):  # a closed terminal must not end what watches the run
+        print(f"Trainvitals: {sentence}", file=sys.stderr, flush=True)  # noqa: T201
 
 
 def is_taken(port: int) -> bool:

@@ -73,7 +73,7 @@ def describe(
     age_s = heartbeat_age_s if heartbeat_age_s is not None else max(0.0, (now_ns - status.heartbeat_ns) / 1e9)
     pending = is_pending(request, status)
     state = status.state
-    sentence = _of_state(status)
+    sentence = _of_state(status, request)
     if status.ended and state == "stopped":
         sentence = f"The trainer has ended{_at(status.step)}." if status.desired != "stopped" else sentence
     elif age_s > SILENT_AFTER_S:
@@ -87,7 +87,9 @@ def describe(
         )
     if status.error and status.error not in sentence:
         sentence = f"{sentence} Problem: {status.error}"
-    told = request if request.seq >= status.applied_seq else status
+    # Who brought the state about is in the status; a request that is still pending is not its reason.
+    is_told = status.state != "running" and bool(status.by)
+    told = status if is_told or request.seq < status.applied_seq else request
     return ControlState(
         state,
         sentence,
@@ -113,14 +115,14 @@ def fallback_commands(status: ControlStatus | None) -> str:
     return commands + ", or kubectl delete pod POD"
 
 
-def _of_state(status: ControlStatus) -> str:
+def _of_state(status: ControlStatus, request: ControlRequest) -> str:
     who = f" ({status.by}: {status.reason})" if status.by else ""
     step = status.applied_at_step
     if status.state == "pausing":
         return f"Pausing: checkpoint{_at(step)}{who}."
     if status.state == "paused":
         has_saved = step is not None and status.checkpoint_step == step
-        saved = f"checkpoint {step}" if has_saved else "without a checkpoint of this step"
+        saved = f"checkpoint {step:,}" if has_saved else "without a checkpoint of this step"
         return f"Paused{_at(step)}, {saved}{who}."
     if status.state == "checkpointing":
         return f"Saving a checkpoint{_at(step)}{who}."
@@ -129,9 +131,10 @@ def _of_state(status: ControlStatus) -> str:
     if status.state == "stopping":
         return f"Stopping: checkpoint{_at(step)}{who}."
     if status.state == "stopped":
-        return f"Stopped{_at(step)}{who}; it will not start again before somebody resumes the run."
+        stays = "; it will not start again before somebody resumes the run" if request.desired == "stopped" else ""
+        return f"Stopped{_at(step)}{who}{stays}."
     age = f", {_duration(status.step_age_s)} ago" if status.step_age_s is not None and status.step_age_s >= 60 else ""
-    return f"Running, last step {status.step}{age}." if status.step is not None else "Running, no step ended yet."
+    return f"Running, last step {status.step:,}{age}." if status.step is not None else "Running, no step ended yet."
 
 
 def _of_pending(request: ControlRequest, status: ControlStatus, now_ns: int, age_s: float, poll_s: float, sentence: str) -> str:
@@ -141,6 +144,8 @@ def _of_pending(request: ControlRequest, status: ControlStatus, now_ns: int, age
             return sentence
         return f"Acknowledged ({what}, seq {request.seq}): the trainer acts when the step now running ends. {sentence}"
     if status.ended:
+        if request.desired == "running" and request.action != "checkpoint":
+            return f"{sentence} It may start again (resume, seq {request.seq}, is waiting for it); nothing starts it from here."
         return f"Requested ({what}, seq {request.seq}); the trainer will see it when it starts again. {sentence}"
     waited_s = max(0.0, (now_ns - request.issued_at_ns) / 1e9)
     heartbeat = f"last heartbeat {_duration(age_s)} ago"
@@ -153,7 +158,7 @@ def _of_pending(request: ControlRequest, status: ControlStatus, now_ns: int, age
 
 
 def _at(step: int | None) -> str:
-    return "" if step is None else f" at step {step}"
+    return "" if step is None else f" at step {step:,}"
 
 
 def _duration(seconds: float) -> str:

@@ -16,6 +16,9 @@ from pathlib import Path
 from types import FrameType
 
 from trainvitals import checkpoints
+from trainvitals.control import read_request
+from trainvitals.demo.damage import Damage, breaker_damage, is_suspect
+from trainvitals.errors import TrainvitalsError
 from trainvitals.records import CheckpointState, VerificationLevel
 
 MAX_RESTARTS = 5
@@ -23,24 +26,44 @@ MAX_RESTARTS = 5
 RESTART_WAIT_S = 1.0
 
 
-def newest_verified(directory: Path) -> Path | None:
-    """The checkpoint with the highest step whose structure verifies and that holds an optimizer; None when there is none."""
+def newest_verified(directory: Path, damage: Sequence[Damage] = ()) -> Path | None:
+    """The checkpoint with the highest step whose structure verifies, that holds an optimizer, and that was not saved around a
+    pause of the breaker (``trainvitals.demo.damage``); None when there is none."""
     found: list[tuple[int, str]] = []
     for path in checkpoints.find(str(directory)):
         report = checkpoints.inspect(path, level=VerificationLevel.STRUCTURE)
         if report.state is CheckpointState.VERIFIED and report.has_optimizer and report.step is not None:
+            if any(is_suspect(one, report.step, report.modified_at_ns) for one in damage):
+                continue
             found.append((report.step, report.path))
     return Path(max(found)[1]) if found else None
+
+
+def why_stopped(run_dir: Path) -> str:
+    """The sentence for a run that somebody stopped; empty when it may start."""
+    try:
+        request = read_request(run_dir)
+    except (TrainvitalsError, OSError):
+        return ""  # the trainer reads the same file, and says what is wrong with it
+    if request.desired != "stopped":
+        return ""
+    return (
+        f"the run was stopped by {request.by or 'somebody'}: {request.reason or 'no reason given'}. It is not started again before "
+        f"somebody resumes it: python -m trainvitals control resume {run_dir} --by YOU --reason WHY"
+    )
 
 
 class RestartLoop:
     """Runs the trainer's command until it ends well, is stopped, or died more than ``MAX_RESTARTS`` times."""
 
-    def __init__(self, command: Sequence[str], directory: Path, logs: Path, wait_s: float = RESTART_WAIT_S) -> None:
+    def __init__(
+        self, command: Sequence[str], directory: Path, logs: Path, wait_s: float = RESTART_WAIT_S, run_dir: Path | None = None
+    ) -> None:
         self._command = list(command)
         self._directory = directory
         self._logs = logs
         self._wait_s = wait_s
+        self._run_dir = run_dir
         self._stopping = threading.Event()
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -58,8 +81,9 @@ class RestartLoop:
         code = 0
         for restart in range(MAX_RESTARTS + 1):
             if restart:
-                resume_from = newest_verified(self._directory)
-                where = f"from {resume_from}" if resume_from else "from the beginning: no checkpoint verifies"
+                damage = breaker_damage(self._run_dir) if self._run_dir is not None else []
+                resume_from = newest_verified(self._directory, damage)
+                where = f"from {resume_from}" if resume_from else "from the beginning: no checkpoint can be trusted"
                 sys.stderr.write(f"restart loop: the trainer ended with exit code {code}; starting it again {where}.\n")
                 self._stopping.wait(self._wait_s)
             if self._stopping.is_set():
@@ -103,7 +127,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("trainer_arguments", nargs="*", metavar="-- TRAINER ARGUMENTS")
     args = parser.parse_args(argv)
     command = trainer_command(args.run_dir, args.checkpoints, args.run, args.schedule, args.trainer_arguments)
-    loop = RestartLoop(command, args.checkpoints, args.logs)
+    stopped = why_stopped(args.run_dir)
+    if stopped:
+        sys.stderr.write(f"restart loop: {stopped}\n")
+        return 1
+    loop = RestartLoop(command, args.checkpoints, args.logs, run_dir=args.run_dir)
 
     def stop(_number: int, _frame: FrameType | None) -> None:
         loop.stop()

@@ -116,7 +116,7 @@ class Ledger(Stateful):
             expected=_finite(expected),
             message=message,
             is_open=is_open,
-            data=dict(data or {}),
+            data=_json_data(data),
         )
         if is_open:
             self.open[rule] = finding
@@ -146,7 +146,7 @@ class Ledger(Stateful):
             message=message,
             value=before.value if value is None else _finite(value),
             detected_step=self._context.step if before.severity is Severity.INFO else before.detected_step,
-            data={**before.data, **(data or {})},
+            data={**before.data, **_json_data(data)},
         )
         self.open[rule] = finding
         self._changed.append(finding)
@@ -162,7 +162,7 @@ class Ledger(Stateful):
             is_open=False,
             last_step=max(end, before.first_step),
             message=before.message + ending,
-            data={**before.data, **data},
+            data={**before.data, **_json_data(data)},
         )
         self._changed.append(closed)
 
@@ -215,3 +215,8 @@ def format_duration(seconds: float) -> str:
 def format_count(count: int, noun: str) -> str:
     """``1 point``, ``3 points``."""
     return f"{count:,} {noun}" + ("" if count == 1 else "s")
+
+
+def _json_data(data: Mapping[str, Any] | None) -> dict[str, Any]:
+    """A ratio of extreme values overflows to infinity, which JSON does not have: null."""
+    return {name: _finite(value) if isinstance(value, float) else value for name, value in (data or {}).items()}

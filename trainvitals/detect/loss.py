@@ -21,6 +21,8 @@ SPARSE_GAP_STEPS = 4
 WARM_SPARSE_POINTS = 80
 OUTLIER_WINDOW = 1000
 
+MAX_Z = 1e9
+
 
 class LossDetector(FamilyDetector):
     """``loss_spike``, ``loss_divergence``, ``loss_level_shift`` (of an unrecovered spike) and ``loss_outlier``.
@@ -101,7 +103,8 @@ class LossDetector(FamilyDetector):
             self.level, self.sigma = baseline.level_and_sigma()
         assert self.level is not None
         assert self.sigma is not None
-        z = self.z = (value - self.level) / self.sigma
+        # Beyond this nothing is more abnormal, and infinity would spread into the state.
+        z = self.z = max(-MAX_Z, min(MAX_Z, (value - self.level) / self.sigma))
         self._recent_z.append([step.step, z])
         self.is_warm = self.points >= self._warmup_points or (
             self.points >= WARM_SPARSE_POINTS and step.step - self._first_step >= self._warmup_steps

@@ -203,8 +203,9 @@ def _position(event: Event) -> str:
         parts.append(f"Shards {shown}{f' and {len(shards) - 3} more' if len(shards) > 3 else ''}.")
     elif shards:
         parts.append(f"Shards {shards}.")
-    if event.data.get("sample_first") is not None:
-        parts.append(f"From sample {event.data['sample_first']}.")
+    sample = event.data.get("sample_first")
+    if sample is not None:
+        parts.append(f"From sample {sample:,}." if isinstance(sample, int) else f"From sample {sample}.")
     return " ".join(parts)
 
 

@@ -164,7 +164,9 @@ def _ended(inputs: VerdictInputs, incident: Incident | None, rules: set[str]) ->
     since_ns = (
         inputs.attempt_ended_ns or (control.since_ns if said_goodbye else None) or (incident.opened_at_ns if incident else None)
     )
-    is_asked = control.desired == "stopped" and (said_goodbye or inputs.attempt_ended_ns is not None)
+    # After the stop a resume only says that it may start again: the end was wished all the same.
+    was_wished = control.desired == "stopped" or (said_goodbye and inputs.end_reason.lower().startswith("stopped"))
+    is_asked = was_wished and (said_goodbye or inputs.attempt_ended_ns is not None)
     reached_the_end = bool(inputs.total_steps) and (inputs.last_step or 0) >= inputs.total_steps
     if not is_asked and not rules & STOPPED_RULES and (inputs.end_reason.lower() in GOOD_ENDS or reached_the_end):
         return Verdict(VerdictWord.FINISHED, "ok", f"the run ended as planned{at}", since_ns)

@@ -5,10 +5,11 @@ Only the poller calls this. A store error leaves it as an exception: the poller 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import pandas as pd
 
+from trainvitals.incidents.suspect import suspect_checkpoints
 from trainvitals.incidents.triage import Evidence, leading_rule, triage
 from trainvitals.incidents.verdict import ControlFacts, Verdict, VerdictInputs, VerdictWord, main_incident, verdict
 from trainvitals.records import (
@@ -26,7 +27,7 @@ from trainvitals.settings import RunSettings, Settings
 from trainvitals.store.protocol import Store
 from trainvitals.web.attempts import attempts_of, phase_of
 from trainvitals.web.facts import Facts, sort_out
-from trainvitals.web.metrics import last_rows, metrics_now, pace
+from trainvitals.web.metrics import is_about_metrics, last_rows, metrics_now, pace
 from trainvitals.web.not_watched import not_watched
 from trainvitals.web.spool import SpoolNumbers
 from trainvitals.web.view import AttemptView, Check, ControlView, MetricNow, RunView
@@ -42,8 +43,6 @@ EVENT_READS: tuple[tuple[tuple[str, ...], int], ...] = (
     (("data", "fault", "message", "phase", "watch"), 500),
 )
 LEVEL_RANK = {level: rank for rank, level in enumerate(VerificationLevel)}
-#: Rules whose open incident makes the weights suspect: a way back must lie before its onset.
-SUSPECT_WEIGHTS = ("loss_", "grad_", "resume_")
 
 
 def run_view(
@@ -67,10 +66,12 @@ def run_view(
     seen_ns, lost, spool = _heartbeat(store, run.name, now_ns)
     incident = main_incident(facts.incidents)
     onset_ns = _onset_ns(store, run.name, facts, incident)
-    metrics = metrics_now(store, run.name, rows, incident, facts.findings, onset_ns)
+    of_metrics = main_incident([one for one in facts.incidents if is_about_metrics(one)])
+    metrics_onset_ns = onset_ns if of_metrics is incident else _onset_ns(store, run.name, facts, of_metrics)
+    metrics = metrics_now(store, run.name, rows, of_metrics, facts.findings, metrics_onset_ns)
     speed = pace(rows)
-    suspect_from = _suspect_from(facts)
-    newest, recommended = choose_checkpoints(facts.checkpoints, suspect_from)
+    suspects = suspect_checkpoints(facts.checkpoints, facts.incidents, facts.findings, attempts)
+    newest, recommended = choose_checkpoints(facts.checkpoints, suspects)
     breaker_events = facts.of_kind("breaker")
     inputs = VerdictInputs(
         now_ns=now_ns,
@@ -138,6 +139,7 @@ def run_view(
         checkpoint_history=facts.checkpoint_history,
         newest_verified=newest,
         recommended=recommended,
+        suspects=suspects,
         incidents=facts.incidents,
         findings=facts.findings,
         events=facts.events,
@@ -168,28 +170,17 @@ def read_facts(store: Store, run: str, now_ns: int) -> Facts:
 
 
 def choose_checkpoints(
-    checkpoints: Sequence[CheckpointReport], suspect_from: int | None
+    checkpoints: Sequence[CheckpointReport], suspects: Collection[str]
 ) -> tuple[CheckpointReport | None, CheckpointReport | None]:
-    """(newest verified, the one to go back to). The second has at least its structure verified and, while a loss incident
-    is open, lies before its onset: a later one holds the damage."""
+    """(newest verified, the one to go back to). The second has at least its structure verified and its path is not among
+    the suspects (``trainvitals.incidents.suspect``)."""
     verified = [c for c in checkpoints if c.state is CheckpointState.VERIFIED and c.step is not None]
     newest = max(verified, key=lambda c: (c.step or 0, c.modified_at_ns or 0), default=None)
     sound = [c for c in verified if c.level is not None and LEVEL_RANK[c.level] >= LEVEL_RANK[VerificationLevel.STRUCTURE]]
-    before = [c for c in sound if suspect_from is None or (c.step or 0) < suspect_from]
+    before = [c for c in sound if c.path not in suspects]
     # Weights without the optimizer restart with a rebound, so they are the second choice at any age.
     recommended = max(before, key=lambda c: (c.has_optimizer is not False, c.step or 0), default=None)
     return newest, recommended
-
-
-def _suspect_from(facts: Facts) -> int | None:
-    onsets = [
-        incident.first_step
-        for incident in facts.incidents
-        if incident.is_open
-        and incident.first_step is not None
-        and any(rule.startswith(SUSPECT_WEIGHTS) for rule in incident.rules)
-    ]
-    return min(onsets, default=None)
 
 
 def _first_step_ns(store: Store, run: str, attempts: Sequence[AttemptView]) -> int | None:

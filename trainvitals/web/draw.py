@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
@@ -39,8 +40,10 @@ def draw(store: Store, run: RunView, query: CurveQuery, now_ns: int) -> str:
     data = curve_data(
         frame, run.findings, [*run.events, *run.control_history], run.checkpoints, run.attempts, query.metrics,
         "step" if query.by == "step" else "time", run=query.run, x_range=_x_range(run, query, frame, start_ns, end_ns, now_ns),
-        uirevision=f"{query.run}/{query.by}/{query.last_s:g}",
+        uirevision=f"{query.run}/{query.by}/{query.last_s:g}", suspects=run.suspects,
     )  # fmt: skip
+    if GPU_UTILIZATION in query.metrics and _is_simulated(store, start_ns, now_ns):
+        data = replace(data, notes={GPU_UTILIZATION: "simulated"})
     return figure_json(data, query.theme, compact=query.compact)
 
 
@@ -166,6 +169,13 @@ def _x_range(
     first = query.start if query.start is not None else int(frame["step"].min())
     last = query.end if query.end is not None else int(frame["step"].max())
     return (float(first), float(max(last, first + 1)))
+
+
+def _is_simulated(store: Store, start_ns: int, now_ns: int) -> bool:
+    """Whether every node that tells a utilization is a simulated one."""
+    told = ["utilization_mean_percent", "is_simulated"]
+    nodes = store.latest("node", told, {}, now_ns + DAY_NS - start_ns, now_ns + DAY_NS).dropna(subset=told[:1])
+    return not nodes.empty and bool(nodes["is_simulated"].fillna(False).astype(bool).all())
 
 
 def _with_gpu(store: Store, frame: pd.DataFrame, start_ns: int, end_ns: int, count: int) -> pd.DataFrame:

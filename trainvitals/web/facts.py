@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import MISSING, dataclass, field, fields, replace
 from typing import Any, TypeVar
 
 from trainvitals.records import CheckpointReport, CheckpointState, Event, Finding, Incident, Severity, VerificationLevel
@@ -56,6 +56,7 @@ def sort_out(events: Iterable[Event]) -> Facts:
     unreadable = Unreadable()
     findings = _newest(by_kind.pop("finding", []), finding_of, lambda finding: finding.id, unreadable)
     incidents = _newest(by_kind.pop("incident", []), incident_of, lambda incident: incident.id, unreadable)
+    findings, incidents = told_by_breaker(findings, incidents, by_kind.get("breaker", []))
     reported = by_kind.pop("checkpoint", [])
     checkpoints = _newest(reported, checkpoint_of, lambda report: report.path, unreadable)
     history = checkpoint_history(reported)
@@ -69,6 +70,23 @@ def sort_out(events: Iterable[Event]) -> Facts:
         events=tuple(rest),
         control=tuple(control),
         unreadable=unreadable,
+    )
+
+
+def told_by_breaker(
+    findings: list[Finding], incidents: list[Incident], decisions: Iterable[Event]
+) -> tuple[list[Finding], list[Incident]]:
+    """What became of each trip of the breaker, in place of what the detector could say of it: it does not know the mode."""
+    done = {str(event.data.get("finding")): event.text for event in sorted(decisions, key=_time) if event.text}
+    words = {f.id: f"breaker: {done[f.id]}" for f in findings if f.rule == "breaker_trip" and f.id in done}
+    said = {(finding.id, finding.message): words[finding.id] for finding in findings if finding.id in words}
+
+    def of(incident: Incident, text: str) -> str:
+        return next((said[id_, text] for id_ in incident.finding_ids if (id_, text) in said), text)
+
+    return (
+        [replace(finding, message=words.get(finding.id, finding.message)) for finding in findings],
+        [replace(one, title=of(one, one.title), message=of(one, one.message)) for one in incidents],
     )
 
 

@@ -88,10 +88,16 @@ def pace(rows: Sequence[Row]) -> Pace:
     return Pace(statistics.median(steps) if steps else None, statistics.median(gaps) if gaps else None)
 
 
+def is_about_metrics(incident: Incident) -> bool:
+    """Whether an incident moves a metric away from what is usual; a damaged checkpoint moves none, however long it is open."""
+    return any(rule == "throughput_drop" or rule.startswith(prefix) for rule in incident.rules for prefix, _ in METRIC_OF_RULE)
+
+
 def metrics_now(
     store: Store, run: str, rows: Sequence[Row], incident: Incident | None, findings: Sequence[Finding], onset_ns: int | None
 ) -> dict[str, MetricNow]:
-    """Newest value of every metric that the run logs, and what is usual: before the onset while an incident is open."""
+    """Newest value of every metric that the run logs, and what is usual: before the onset while ``incident`` is open (one that
+    ``is_about_metrics``)."""
     if not rows:
         return {}
     before = list(rows[:-1])

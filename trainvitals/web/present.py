@@ -7,7 +7,7 @@ from typing import Any
 
 from trainvitals.incidents.triage import BAD_NODE_STATES
 from trainvitals.incidents.verdict import Verdict, VerdictWord, gpu_hours
-from trainvitals.records import NodeSample
+from trainvitals.records import NodeSample, Severity
 from trainvitals.schema import THROUGHPUT_METRICS
 from trainvitals.web import format as fmt
 from trainvitals.web.stale import data_age_s, verdict_now
@@ -62,21 +62,32 @@ def band_actions(verdict: Verdict, run: RunView) -> list[dict[str, Any]]:
     if verdict.word is not VerdictWord.FINISHED:
         actions.extend(
             {"id": action, "label": ACTION_LABELS[action], "is_primary": action == "pause" and verdict.word is VerdictWord.SICK}
-            for action in possible_actions(run.control)
+            for action in possible_actions(run.control, verdict.word)
             if action != "checkpoint"
         )
     return actions
 
 
-def possible_actions(control: ControlView) -> tuple[str, ...]:
-    """What may be asked of the trainer now, from its own status; nothing where no trainer listens."""
+def possible_actions(control: ControlView, word: VerdictWord | None = None) -> tuple[str, ...]:
+    """What may be asked of the trainer now, from its own status; nothing where no trainer listens. word: the verdict's, because
+    a trainer that was killed still says that it runs."""
     if not control.can_act or control.state in ("not_wired", "unreadable"):
         return ()
     if control.desired == "stopped" or control.state == "stopped":
         return ("resume",) if control.desired != "running" else ()
     if control.desired == "paused" or control.state in ("paused", "pausing"):
         return ("resume",)
-    return ("pause", "checkpoint")
+    return () if word in (VerdictWord.STOPPED, VerdictWord.FINISHED) else ("pause", "checkpoint")
+
+
+def breaker_sentence(mode: str) -> str:
+    """What the circuit breaker may do to this run."""
+    does = {
+        "armed": "armed: it pauses this run by itself when its conditions are met; it never resumes or stops it",
+        "dry-run": "dry-run: it says when it would pause this run, and pauses nothing",
+        "off": "off: it does nothing for this run",
+    }.get(mode, mode)
+    return f"Circuit breaker {does}. It is set in trainvitals.toml (breaker = …)."
 
 
 def rollback_cost(run: RunView) -> str:
@@ -150,7 +161,8 @@ def _throughput_tile(run: RunView) -> dict[str, Any]:
             "context": f"{run.verdict.word.value.lower()}, was {value}",
             "tone": "critical",
         }
-    tone = "critical" if metric is not None and metric.is_abnormal else ""
+    grave = any(f.is_open and f.rule == "throughput_drop" and f.severity is Severity.CRITICAL for f in run.findings)
+    tone = "" if metric is None or not metric.is_abnormal else "critical" if grave else "warning"
     return {"label": METRIC_LABELS[name], "value": value, "context": context, "tone": tone}
 
 
@@ -169,9 +181,17 @@ def _checkpoint_tile(run: RunView, now_ns: int) -> dict[str, Any]:
     label = "Verified checkpoint"
     newest = run.newest_verified
     if newest is None:
-        context = "none of them verified" if run.checkpoints else "none seen yet"
+        is_set = bool(run.checkpoints or run.settings.checkpoints)
+        context = "none of them verified" if run.checkpoints else "none seen yet" if is_set else "no directory set"
         return {"label": label, "value": "none", "context": context, "tone": "warning" if run.checkpoints else ""}
     level = newest.level.value if newest.level is not None else "?"
+    if newest.path in run.suspects:
+        doubt = f"{fmt.step(newest.step)} is suspect"
+        if run.recommended is None:
+            return {"label": "Safe checkpoint", "value": "none", "context": doubt, "tone": "critical"}
+        level = run.recommended.level.value if run.recommended.level is not None else "?"
+        value = fmt.step(run.recommended.step)
+        return {"label": "Safe checkpoint", "value": value, "context": f"{level} · {doubt}", "tone": "warning"}
     if run.recommended is not None and run.recommended.path != newest.path:
         return {
             "label": label,

@@ -52,7 +52,8 @@ class RunView:
 
     first_step_time_ns: when the oldest attempt's first step ended, as far as known. extra_metrics: names of logged metrics
     beside the usual ones. checkpoint_history: (attempt, report), what each attempt left at each path, also where a later
-    attempt wrote over it; ``checkpoints`` holds what is there now.
+    attempt wrote over it; ``checkpoints`` holds what is there now. suspects: path of each checkpoint that may hold damaged
+    weights -> onset of the incident in which it was saved.
     """
 
     settings: RunSettings
@@ -73,6 +74,7 @@ class RunView:
     checkpoint_history: tuple[tuple[int, CheckpointReport], ...] = ()
     newest_verified: CheckpointReport | None = None
     recommended: CheckpointReport | None = None
+    suspects: Mapping[str, int] = field(default_factory=dict)
     incidents: tuple[Incident, ...] = ()
     findings: tuple[Finding, ...] = ()
     events: tuple[Event, ...] = ()

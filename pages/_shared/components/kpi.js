@@ -10,7 +10,7 @@ function openNumbers(root) {
         return node;
       }, (node, tile) => {
         const tone = ["critical", "warning", "paused", "ok", "info"].includes(tile.tone) ? tile.tone : "";
-        const glyph = tile.glyph === undefined || tile.glyph === null ? (tone === "critical" || tone === "warning" ? "▲" : "") : tile.glyph;
+        const glyph = tile.glyph === undefined || tile.glyph === null ? (tone === "critical" || tone === "warning" ? "!" : "") : tile.glyph;
         const [label, value, context] = node.children;
         setText(label, tile.label);
         setText(value.firstChild, tile.value ?? "–");
