@@ -16,7 +16,8 @@ import pytest
 playwright_api = pytest.importorskip("playwright.sync_api", reason="needs the playwright package")
 
 import test_pages  # noqa: E402
-from test_pages import WAIT_MS, Site, open_site, shows  # noqa: E402
+from dashboard_site import Site, open_site  # noqa: E402
+from test_pages import WAIT_MS, shows  # noqa: E402
 
 from tests.services.backends import SqliteBackend  # noqa: E402
 
