@@ -128,6 +128,10 @@ def test_points_that_a_server_will_never_take_are_told_from_those_that_may_go_la
         ({"results": [{"partial": True, "series": []}]}, StoreError, "cut an answer"),
         ({"results": [{"series": [{"columns": ["time"], "values": [[1]], "partial": True}]}]}, StoreError, "cut an answer"),
         ([], StoreUnavailable, "no known form"),
+        ({}, StoreUnavailable, "no known form"),
+        ({"results": None}, StoreUnavailable, "no known form"),
+        ({"results": ["text"]}, StoreUnavailable, "no known form"),
+        ({"results": [{"series": [{"columns": None}]}]}, StoreUnavailable, "no known form"),
     ],
 )
 def test_every_error_and_every_cut_answer_of_every_statement_is_an_exception(
@@ -149,6 +153,36 @@ def test_another_program_at_the_address_and_a_cut_connection_are_sentences(
     scripted.answers["/query"] = answer
     with pytest.raises(StoreUnavailable):
         open_scripted().raw("node", ["gpus"], {}, *EVER)
+
+
+@pytest.mark.parametrize("write_path", ["v1", "v2"])
+def test_an_answer_that_does_not_say_stored_is_no_acknowledgement(
+    scripted: Scripted, open_scripted: Callable[..., InfluxStore], write_path: str
+) -> None:
+    scripted.answers["/write"] = scripted.answers["/api/v2/write"] = (200, "<html>Please sign in</html>")
+    with pytest.raises(StoreUnavailable, match="HTTP 200 instead of 204"):
+        open_scripted(write_path=write_path).write([NODE])
+    scripted.answers["/write"] = scripted.answers["/api/v2/write"] = (204, "")
+    open_scripted(write_path=write_path).write([NODE])
+
+
+@pytest.mark.parametrize("text", ["# the token\nS3CRET==", "S3CRET\tx", "S3CRET\u20ac"])
+def test_a_token_file_that_holds_more_than_a_token_is_told_without_its_contents(
+    open_scripted: Callable[..., InfluxStore], tmp_path: Path, text: str
+) -> None:
+    path = tmp_path / "token"
+    path.write_text(text)
+    with pytest.raises(StoreUnavailable, match="is no token") as caught:
+        open_scripted(token_file=str(path)).write([NODE])
+    assert "S3CRET" not in str(caught.value) and str(path) in str(caught.value)
+
+
+def test_a_missing_file_of_authorities_is_told_with_the_key_that_names_it(scripted: Scripted, tmp_path: Path) -> None:
+    settings = InfluxdbSettings(ca_file=str(tmp_path / "none.pem"))
+    store = InfluxStore(scripted.url.replace("http:", "https:"), settings, ManualClock())
+    with pytest.raises(StoreUnavailable, match=r"cannot be reached.*ca_file"):
+        store.write([NODE])
+    store.close()
 
 
 def test_words_of_a_server_reach_no_terminal_as_control_characters_and_not_at_length(

@@ -1,8 +1,8 @@
 """The one door to an InfluxDB server: HTTP, rights, versions, and its errors as ours.
 
-``influxdb-client`` is the HTTP, TLS and header layer only, in synchronous mode with bytes: its batching mode lost every buffered
-point at exit, on SIGTERM, after a fork and in an outage (measured). Answers are read as JSON: CSV hides errors. Every error and
-every ``partial`` of every statement is an exception.
+``influxdb-client`` is the HTTP, TLS and header layer only, called synchronously with bytes: its batching mode lost every buffered
+point at exit, on SIGTERM, after a fork and in an outage (measured), and its write call does not tell 204 from another program's
+200. Answers are read as JSON: CSV hides errors. Every error and every ``partial`` of every statement is an exception.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from typing import Any, NamedTuple, TypeVar
 
 import urllib3
 from influxdb_client.client.influxdb_client import InfluxDBClient
-from influxdb_client.client.write_api import SYNCHRONOUS
 from influxdb_client.rest import ApiException
 
 from trainvitals.errors import StoreError, StoreRejected, StoreUnavailable
@@ -28,6 +27,8 @@ _LONGEST_URL = 2_000
 _LONGEST_REASON = 300
 _T = TypeVar("_T")
 _REJECTED = (400, 413, 422)
+#: The only answer of every version that says "stored"; a sign-in page in between answers 200.
+_STORED = 204
 _NO_DATABASE = re.compile(
     r"(database|bucket|dbrp)\b.*not found|not found.*(database|bucket|dbrp)|no dbrp|could not find bucket", re.I
 )
@@ -117,12 +118,16 @@ class InfluxConnection:
         """Send lines (ns). Raises ``StoreRejected`` when some can never be stored: then others of them may be stored."""
         use_v2 = self.flavour().has_v2_write if self._v2_write is None else self._v2_write
         if use_v2:
-            self._guarded(lambda client: self._write_v2(client, database, lines), database)
+            path, parameters = "/api/v2/write", [("org", self._org or "-"), ("bucket", database), ("precision", "ns")]
         else:
-            self._call("POST", "/write", [("db", database), ("precision", "ns")], database, body=lines)
-
-    def _write_v2(self, client: InfluxDBClient, database: str, lines: bytes) -> None:
-        client.write_api(write_options=SYNCHRONOUS).write(database, self._org or "-", lines, write_precision="ns")  # type: ignore[arg-type]
+            path, parameters = "/write", [("db", database), ("precision", "ns")]
+        answer = self._call("POST", path, parameters, database, body=lines)
+        if answer.status != _STORED:
+            self._flavour = None
+            raise StoreUnavailable(
+                f"InfluxDB at {self.url} did not say that it stored the points of {database} (HTTP {answer.status} instead of "
+                f"{_STORED}); is there another program or a sign-in page at this address?"
+            )
 
     def query(
         self, database: str, statements: str, values: Mapping[str, Any] | None = None, *, changes: bool = False
@@ -140,7 +145,10 @@ class InfluxConnection:
             raise StoreUnavailable(
                 f"InfluxDB at {self.url} answered a query with something that is no JSON; is there another program at this address?"
             ) from error
-        return self._tables(document, database)
+        try:
+            return self._tables(document, database)
+        except (TypeError, ValueError, KeyError, AttributeError, IndexError) as error:
+            raise self._unknown_form() from error
 
     def manage(
         self, method: str, path: str, parameters: list[tuple[str, str]], what: str, document: Mapping[str, Any] | None = None,
@@ -222,13 +230,16 @@ class InfluxConnection:
 
     def _unreachable(self, error: Exception) -> StoreUnavailable:
         self._flavour = None
+        why = f"TLS: {_reason(error)}" if isinstance(error, ApiException) else f"{type(error).__name__}: {_short(str(error))}"
         return StoreUnavailable(
-            f"InfluxDB at {self.url} cannot be reached ({type(error).__name__}: {_short(str(error))}); "
-            "check that it runs and that store names the right address."
+            f"InfluxDB at {self.url} cannot be reached ({why}); check that it runs, that store names the right address and, "
+            "for https, [influxdb] ca_file and verify."
         )
 
     def _as_ours(self, error: ApiException, database: str) -> StoreError:
         status, reason = error.status or 0, _reason(error)
+        if not status:  # the client's way to say that TLS failed
+            return self._unreachable(error)
         if status in (401, 403):
             return StoreUnavailable(
                 f"InfluxDB at {self.url} refused {self._rights.words} for {database} (HTTP {status}: {reason}); "
@@ -258,7 +269,7 @@ class InfluxConnection:
 
     def _tables(self, document: Any, database: str) -> list[list[Table]]:
         if not isinstance(document, dict):
-            raise StoreUnavailable(f"InfluxDB at {self.url} gave an answer of no known form; is there a proxy in front of it?")
+            raise self._unknown_form()
         results = document.get("results", [])
         for part in [document, *results]:
             if "error" in part:
@@ -270,8 +281,13 @@ class InfluxConnection:
                 raise StoreError(
                     f"InfluxDB at {self.url} cut an answer of {database} short; set max-row-limit = 0 in its configuration."
                 )
-            answers.append([Table(each.get("tags") or {}, each["columns"], each.get("values") or []) for each in series])
+            answers.append([Table(each.get("tags") or {}, list(each["columns"]), each.get("values") or []) for each in series])
+        if not answers:
+            raise self._unknown_form()
         return answers
+
+    def _unknown_form(self) -> StoreUnavailable:
+        return StoreUnavailable(f"InfluxDB at {self.url} gave an answer of no known form; is there a proxy in front of it?")
 
     def _statement_error(self, text: str, database: str) -> StoreError:
         reason = _short(text)

@@ -52,7 +52,14 @@ class Rights:
         """The token, ``user:password``, or nothing; read anew at each call of this."""
         if self._user:
             return f"{self._user}:{self._environ.get(PASSWORD_VARIABLE) or _read(self._password_file, 'password_file')}"
-        return self._environ.get(TOKEN_VARIABLE) or _read(self._token_file, "token_file")
+        token = (self._environ.get(TOKEN_VARIABLE) or "").strip() or _read(self._token_file, "token_file")
+        if not (token.isascii() and token.isprintable()):
+            # Sent, it would be refused by an exception that repeats it.
+            raise StoreUnavailable(
+                f"{self.words[0].upper()}{self.words[1:]} is no token: it holds line breaks or characters that no token has; "
+                "write the token there and nothing else."
+            )
+        return token
 
 
 def _read(path: str, key: str) -> str:
