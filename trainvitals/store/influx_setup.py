@@ -78,13 +78,16 @@ def _table_database(connection: InfluxConnection, name: str, days: int) -> str:
 
 
 def right_commands(flavour: Flavour, databases: Databases, org: str) -> list[str]:
-    """Shell commands and statements that make one right a program: collectors write, watch reads and writes, pages read."""
+    """Shell commands and statements that make one right a program: collectors write, watch reads and writes, pages read.
+
+    Collectors write to both: what befalls them (an event) is kept with the other events, and one refused point stops a spool.
+    """
     hardware, long = databases.hardware, databases.long
     if flavour.major == 1:
         return [
             "-- users of a server with auth-enabled = true; choose the passwords",
             *(f"CREATE USER \"{user}\" WITH PASSWORD '…'" for user in ("collector", "watch", "dashboard")),
-            f'GRANT WRITE ON {identifier(hardware)} TO "collector"',
+            *(f'GRANT WRITE ON {identifier(name)} TO "collector"' for name in (hardware, long)),
             *(f'GRANT ALL ON {identifier(name)} TO "watch"' for name in (hardware, long)),
             *(f'GRANT READ ON {identifier(name)} TO "dashboard"' for name in (hardware, long)),
         ]
@@ -92,14 +95,14 @@ def right_commands(flavour: Flavour, databases: Databases, org: str) -> list[str
         of_org = f" --org {org}" if org else ""
         return [
             f"# ids: influx bucket list{of_org}",
-            f"influx auth create{of_org} --description collector --write-bucket ID_OF_{hardware}",
+            f"influx auth create{of_org} --description collector --write-bucket ID_OF_{hardware} --write-bucket ID_OF_{long}",
             f"influx auth create{of_org} --description watch "
             + " ".join(f"--{right}-bucket ID_OF_{name}" for name in (hardware, long) for right in ("read", "write")),
             f"influx auth create{of_org} --description dashboard --read-bucket ID_OF_{hardware} --read-bucket ID_OF_{long}",
         ]
     return [
         "# Enterprise; Core has admin tokens only: influxdb3 create token --admin",
-        f"influxdb3 create token --permission 'db:{hardware}:write' --name collector",
+        f"influxdb3 create token --permission 'db:{hardware},{long}:write' --name collector",
         f"influxdb3 create token --permission 'db:{hardware},{long}:read,write' --name watch",
         f"influxdb3 create token --permission 'db:{hardware},{long}:read' --name dashboard",
     ]
