@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
@@ -174,4 +175,5 @@ def _health_point(name: str, node: str, health: Health, clock: Clock) -> Point:
 
 
 def _stderr(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)  # noqa: T201
+    with contextlib.suppress(OSError, ValueError):  # a closed terminal must not end the collector; all is stored too
+        print(text, file=sys.stderr, flush=True)  # noqa: T201

@@ -13,6 +13,7 @@ from spool_fakes import FakeStore, event, step, steps
 from trainvitals.clock import ManualClock
 from trainvitals.errors import StoreError, StoreRejected, StoreUnavailable
 from trainvitals.records import Point
+from trainvitals.store.sink import spool_stats, waiting_s
 from trainvitals.store.spool import Spool
 from trainvitals.store.spool_codec import decode_batch
 from trainvitals.store.spool_file import SpoolFile
@@ -300,3 +301,35 @@ def test_a_damaged_spool_is_said_once(tmp_path):
     assert spool.stats().damaged_files == spool.stats().damaged_files == 1
     spool.close()
     assert len(said) == 1 and "was damaged and set aside as a.spool.damaged-" in said[0]
+
+
+def test_a_closed_terminal_does_not_end_the_delivery(tmp_path, monkeypatch):
+    closed = (tmp_path / "terminal").open("w")
+    closed.close()
+    monkeypatch.setattr("sys.stderr", closed)
+    store, third_try, tries = FakeStore(), threading.Event(), []
+
+    def count(_points):
+        tries.append(1)
+        if len(tries) >= 3:  # the outage was to be said after the second
+            third_try.set()
+
+    store.is_away, store.on_write = True, count
+    spool = Spool(SpoolFile(tmp_path / "a.spool"), store)
+    spool.write(steps(0, 5))
+    assert third_try.wait(20)
+    store.is_away = False
+    assert store.wait_for(5)
+    spool.close()
+
+
+def test_how_long_rows_wait_is_not_made_up_when_the_file_cannot_be_read(tmp_path):
+    spool = Spool(SpoolFile(tmp_path / "a.spool"), FakeStore(), lambda _: None, start=False)
+    assert waiting_s(spool) == 0.0
+    (tmp_path / "a.spool").unlink()
+    (tmp_path / "a.spool").mkdir()
+    with pytest.raises(StoreUnavailable):
+        waiting_s(spool)
+    stats = spool_stats(spool)
+    assert stats is not None and stats.fault
+    spool.close()

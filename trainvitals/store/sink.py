@@ -84,21 +84,26 @@ def file_name(owner: str) -> str:
 def spool_stats(sink: object) -> SpoolStats | None:
     """What waits in the spool of a sink, None when it has none. A file that cannot be read is a fault in words.
     Sinks in front of another one name it ``inner``."""
-    while (inner := getattr(sink, "inner", None)) is not None:
-        sink = inner
-    sink = getattr(sink, "inner", sink)
-    if not isinstance(sink, Spool):
+    spool = _spool_of(sink)
+    if spool is None:
         return None
     try:
-        return sink.stats()
+        return spool.stats()
     except StoreUnavailable as error:
         return SpoolStats(fault=str(error))
 
 
+def _spool_of(sink: object) -> Spool | None:
+    while (inner := getattr(sink, "inner", None)) is not None:
+        sink = inner
+    return sink if isinstance(sink, Spool) else None
+
+
 def waiting_s(sink: object) -> float:
-    """Age in seconds of the oldest row that has not reached the store; 0 without a spool."""
-    stats = spool_stats(sink)
-    return 0.0 if stats is None else stats.oldest_age_s
+    """Age in seconds of the oldest row that has not reached the store; 0 without a spool. Raises ``StoreUnavailable`` when
+    that cannot be known: 0 would close windows whose rows still wait."""
+    spool = _spool_of(sink)
+    return 0.0 if spool is None else spool.stats().oldest_age_s
 
 
 def heartbeat_fields(sink: object) -> dict[str, float | int | str | bool]:

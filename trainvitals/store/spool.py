@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -49,7 +50,8 @@ class Spool:
         if not points and not state:
             return
         self._file.append(points, state)
-        self._thread.wake()
+        if os.getpid() == self._pid:  # a forked child has no such thread, and may have its lock as it was held
+            self._thread.wake()
 
     def load_state(self, prefix: str) -> dict[str, bytes]:
         return self._file.load_state(prefix)
@@ -86,4 +88,5 @@ class Spool:
 
 
 def _stderr(text: str) -> None:
-    print(f"spool: {text}", file=sys.stderr, flush=True)  # noqa: T201
+    with contextlib.suppress(OSError, ValueError):  # a closed terminal must not end the delivery
+        print(f"spool: {text}", file=sys.stderr, flush=True)  # noqa: T201
