@@ -14,7 +14,7 @@ from trainvitals.schema import SCHEMA
 from trainvitals.settings import RetentionSettings, parse
 from trainvitals.store.encode import step_point
 from trainvitals.store.retention import DAY_NS, Retention, cutoffs, days_of
-from trainvitals.store.rollup_driver import DirtyNotes
+from trainvitals.store.rollup_driver import DirtyNotes, RollupDriver
 from trainvitals.store.sqlite import SqliteStore
 from trainvitals.watch.maintenance import Maintenance
 
@@ -61,6 +61,26 @@ def test_old_rows_go_and_deleting_again_deletes_nothing(store: SqliteStore) -> N
     assert retention.step().rows == {"gpu": 0, "node": 6, "heartbeat": 0}
     assert retention.step().rows == {"gpu": 0, "node": 0, "heartbeat": 0}
     assert len(store.raw("node", [], {}, *EVER)) == 14 and len(store.raw("train", [], {}, *EVER)) == 20
+
+
+def test_steps_that_are_not_rolled_up_yet_stay_and_others_go_by_whole_hours(store: SqliteStore) -> None:
+    days = RetentionSettings(train_days=5)
+    clock = ManualClock(T0 + 20 * DAY_NS + 1_800 * SECOND)
+    assert cutoffs(days, clock.time_ns(), {})["train"] == T0 + 15 * DAY_NS
+    assert "train" not in cutoffs(days, clock.time_ns(), {"train": None})
+    store.write([train(0, 1), train(1, 2), train(18, 4)])
+    sink = DirtyNotes(store, clock)
+    driver = RollupDriver("r", store, sink, clock, lambda: 0.0)
+    retention = Retention(store, days, clock, lambda: {"train": driver.settled_ns()})
+    assert "train" not in retention.step().rows
+    while driver.step().is_behind:
+        pass
+    sink.write([train(2, 3)])  # a step that is read late
+    assert retention.step().rows["train"] == 2
+    while driver.step().is_behind or driver.settled_ns() == T0 + 2 * DAY_NS:
+        clock.advance(21)
+    assert retention.step().rows["train"] == 1
+    assert len(store.raw("train_1h", ["n"], {}, *EVER)) == 4 and len(store.raw("train", [], {}, *EVER)) == 1
 
 
 def test_a_store_that_cannot_delete_is_told_once_a_measurement_and_one_that_is_away_is_tried_later() -> None:

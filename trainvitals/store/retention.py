@@ -11,6 +11,7 @@ from trainvitals.errors import StoreError, StoreUnavailable
 from trainvitals.schema import NODE_ROLLUP, TRAIN_ROLLUPS
 
 DAY_NS = 86_400 * 10**9
+HOUR_NS = 3_600 * 10**9
 
 
 class Days(Protocol):
@@ -69,6 +70,9 @@ def cutoffs(days: Days, now_ns: int, summarised_ns: Mapping[str, int | None]) ->
             if done_ns is None:
                 continue
             end_ns = min(end_ns, done_ns)
+        if name == "train":
+            # Whole hours: a window of which a part is gone would be summarised wrongly if it were computed again.
+            end_ns = end_ns // HOUR_NS * HOUR_NS
         if end_ns > 0:
             ends[name] = end_ns
     return ends

@@ -125,6 +125,13 @@ class RollupDriver:
         more = self._go_on(horizon_ns, HOURS_PER_CALL - len(dirty))
         return Progress(written + more.points, more.is_behind)
 
+    def settled_ns(self) -> int | None:
+        """Time before which every step of the run is in the roll-ups; None before the first."""
+        if not self._done:
+            return None
+        noted = self._dirty_hours(self._clock.time_ns())
+        return min([*self._done.values(), *(hour_ns for hour_ns, _ in noted)])
+
     def _kept(self) -> dict[str, int]:
         """Measurement -> end of what is done. Without a note the history starts with the run's first row."""
         key = _key(self._run, "done")

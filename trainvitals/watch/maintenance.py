@@ -34,7 +34,9 @@ class Maintenance:
         self._clock, self._say, self._in_thread = clock, say, in_thread
         self._steps = RollupDriver(run, store, sink, clock, waiting_s)
         self._nodes = NodeRollupDriver(store, sink, clock, waiting_s)
-        self._retention = Retention(store, retention, clock, lambda: {"node": self._nodes.done_ns()})
+        self._retention = Retention(
+            store, retention, clock, lambda: {"node": self._nodes.done_ns(), "train": self._steps.settled_ns()}
+        )
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
         self._due_s = clock.monotonic_s()
