@@ -6,6 +6,7 @@ import json
 import math
 from argparse import ArgumentParser
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pandas as pd
@@ -191,13 +192,33 @@ def test_the_command_prints_a_summary_for_programs_and_progress_for_people(
     assert_same(laptop, influx_place.open())
     influx_place.behind.query('DROP MEASUREMENT "event"', influx_place.names[1])
     laptop.close()
-    (tmp_path / "state" / "copy.json").write_text(json.dumps({"event": T0 + 90 * 3600 * SECOND}))
+    progress = tmp_path / "state" / "copy.json"
+    progress.write_text(json.dumps(json.loads(progress.read_text()) | {"event": T0 + 90 * 3600 * SECOND}))
     assert command(*words) == 1
     result = json.loads(capsys.readouterr().out)
     assert not result["complete"] and result["differences"][0]["measurement"] == "event"
     assert command(*words) == 0  # from the beginning
 
 
+def test_another_history_at_the_same_address_is_copied_from_its_beginning(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The target holds more rows of the same series, so that counting them would not tell."""
+    words = [f"sqlite://{tmp_path}/from.db", f"sqlite://{tmp_path}/to.db", "--progress", str(tmp_path / "copy.json")]
+    for begin_ns, number in ((T0 + 9_000 * 3600 * SECOND, 50), (T0, 20)):
+        with closing(SqliteStore(tmp_path / "from.db")) as source:
+            source.write([step_point("r", Step(at, 1, None, {"loss": 1.0}), begin_ns + at * SECOND) for at in range(number)])
+            source.write([event_point("r", Event("attempt_start", begin_ns, attempt=1, id="r/1"))])
+        assert command(*words) == 0
+        assert json.loads(capsys.readouterr().out)["rows"]["train"]["copied"] == number
+        for path in tmp_path.glob("from.db*"):
+            path.unlink()
+    with closing(SqliteStore(tmp_path / "to.db")) as target:
+        assert len(target.events("r", (), *EVER)) == 2
+
+
 def test_a_store_is_not_copied_onto_itself(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="same store"):
-        command(f"sqlite://{tmp_path}/a.db", f"sqlite://{tmp_path}/a.db")
+    (tmp_path / "link").symlink_to(tmp_path)
+    for other in (f"sqlite://{tmp_path}/a.db", f"sqlite://{tmp_path}/./a.db", f"sqlite://{tmp_path}/link/a.db"):
+        with pytest.raises(InputError, match="same store"):
+            command(f"sqlite://{tmp_path}/a.db", other)

@@ -16,14 +16,17 @@ from trainvitals import settings as settings_module
 from trainvitals.clock import Clock, SystemClock
 from trainvitals.errors import InputError
 from trainvitals.settings import Settings
-from trainvitals.store.copy import Report, copy_store
-from trainvitals.store.open import open_store
+from trainvitals.store.copy import END_NS, Report, copy_store
+from trainvitals.store.open import SCHEME, open_store
+from trainvitals.store.protocol import Store
 from trainvitals.store.retention import cutoffs
 
 HOUR_NS = 3_600 * 10**9
 #: A copy that goes on reads this much again: rows may have come late while it was away.
 READ_AGAIN_NS = HOUR_NS
 TELL_EVERY_S = 2.0
+#: Key of the progress file for what it is the progress of; no measurement is called so.
+_OF = "of"
 #: Differences that the summary lists.
 MAX_LISTED = 20
 
@@ -38,7 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     settings = settings_module.load(options.config)
-    if options.source.rstrip("/") == options.target.rstrip("/"):
+    if _place(options.source) == _place(options.target):
         raise InputError("FROM and TO are the same store; name two.")
     kept_at = Path(options.progress) if options.progress else _default_progress_file(options.source, options.target)
     progress = Progress(kept_at, SystemClock())
@@ -59,12 +62,25 @@ def copy(settings: Settings, source_url: str, target_url: str, progress: Progres
         try:
             # What is about to be deleted in the target is left; an hour more, so that nothing goes while we count.
             since_ns = {name: end + HOUR_NS for name, end in cutoffs(settings.retention, clock.time_ns(), {}).items()}
+            databases = f"{settings.influxdb.database}\n{settings.influxdb.database_long}"
+            progress.begin(f"{source_url}\n{target_url}\n{databases}\n{_first_event(source)}")
             done_ns = {name: time_ns - READ_AGAIN_NS for name, time_ns in progress.load().items()}
             return copy_store(source, target, done_ns, since_ns, progress.tell)
         finally:
             target.close()
     finally:
         source.close()
+
+
+def _place(url: str) -> str:
+    """The same text for every way to write one file."""
+    return os.path.realpath(url.removeprefix(SCHEME)) if url.startswith(SCHEME) else url.rstrip("/")
+
+
+def _first_event(source: Store) -> str:
+    """What tells a history from another one that lies at the same address later."""
+    events = source.events(None, (), 0, END_NS, limit=1)
+    return f"{events[0].time_ns} {events[0].id}" if events else ""
 
 
 def summary(source_url: str, target_url: str, report: Report) -> dict[str, object]:
@@ -86,13 +102,21 @@ class Progress:
     def __init__(self, path: Path, clock: Clock) -> None:
         self._path = path
         self._clock = clock
+        self._of = ""
         self._reached: dict[str, int] = {}
         self._told_s = -TELL_EVERY_S
+
+    def begin(self, between: str) -> None:
+        """``between``: the two stores in words; progress of a copy between others does not count."""
+        self._of = hashlib.sha256(between.encode("utf-8", "replace")).hexdigest()
 
     def load(self) -> Mapping[str, int]:
         """Measurement -> time that was reached; empty when there is nothing to go on from."""
         try:
             kept = json.loads(self._path.read_text(encoding="utf-8"))
+            if kept.pop(_OF, "") != self._of:
+                _say("the earlier copy was of another history or between other databases; everything is copied")
+                kept = {}
             self._reached = {str(name): int(time_ns) for name, time_ns in kept.items()}
         except FileNotFoundError:
             self._reached = {}
@@ -112,7 +136,7 @@ class Progress:
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             temporary = self._path.with_name(f".{self._path.name}.{os.getpid()}")
-            temporary.write_text(json.dumps(self._reached), encoding="utf-8")
+            temporary.write_text(json.dumps({_OF: self._of, **self._reached}), encoding="utf-8")
             temporary.replace(self._path)
         except OSError as error:
             raise InputError(f"Cannot keep how far the copy came in {self._path}: {error.strerror or error}.") from error
