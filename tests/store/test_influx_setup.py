@@ -71,6 +71,22 @@ def test_setup_makes_what_is_missing_is_safe_again_and_prints_no_secret(
         assert server.retention[place.names[1]] == []
 
 
+def test_the_admin_token_wins_over_the_everyday_one_in_the_environment(
+    influxdb2_rules: FakeInflux, influxd: InfluxServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = [f"{name}-{uuid.uuid4().hex[:10]}" for name in ("hw", "long")]
+    config, admin = tmp_path / "trainvitals.toml", tmp_path / "admin"
+    admin.write_text(influxdb2_rules.token)
+    config.write_text(
+        f'store = "influxdb+{influxdb2_rules.url}"\n[influxdb]\norg = "org"\n'
+        f'database = "{names[0]}"\ndatabase_long = "{names[1]}"\n'
+    )
+    monkeypatch.setenv("TRAINVITALS_INFLUXDB_TOKEN", "may-only-write")
+    assert main(["store", "setup", "--config", str(config)]) == 2
+    assert main(["store", "setup", "--config", str(config), "--admin-token-file", str(admin)]) == 0
+    influxd.drop_databases(*names)
+
+
 def test_check_says_what_holds_and_leaves_no_row(
     server: InfluxServer | FakeInflux, place: Place, influxd: InfluxServer, capsys: pytest.CaptureFixture[str]
 ) -> None:

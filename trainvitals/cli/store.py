@@ -6,7 +6,6 @@ import argparse
 import importlib
 import importlib.util
 import json
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from trainvitals import settings as settings_module
@@ -87,10 +86,11 @@ def _setup(options: argparse.Namespace) -> int:
     from trainvitals.store.influx_query import Databases
     from trainvitals.store.influx_setup import right_commands, set_up
 
-    if options.admin_token_file:
-        chosen = replace(settings.influxdb, token_file=options.admin_token_file, user="")
-        settings = replace(settings, influxdb=chosen)
+    from trainvitals.store.influx_rights import Rights
+
     store = _influx(settings)
+    if options.admin_token_file:  # given by hand: it wins over the everyday token, also over one in the environment
+        store.connection.take_rights(Rights(options.admin_token_file, environ={}))
     databases = Databases(settings.influxdb.database, settings.influxdb.database_long)
     try:
         for sentence in set_up(store.connection, databases, settings.influxdb.org, settings.retention.hardware_days):

@@ -107,6 +107,10 @@ class InfluxConnection:
         self._flavour: Flavour | None = None
         self._closed = False
 
+    def take_rights(self, rights: Rights) -> None:
+        """Go on as somebody else."""
+        self._rights, self._secret = rights, None
+
     def flavour(self) -> Flavour:
         """Asked once, and again after the server was away (it may have been replaced by another version)."""
         if self._flavour is None:
