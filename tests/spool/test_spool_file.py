@@ -327,3 +327,17 @@ def test_the_numbers_are_plain_json_for_people_who_look_closer(file):
     assert json.dumps(file.counters())
     stats = file.stats()
     assert (stats.owner, stats.waiting, stats.appended, stats.dropped) == ("test", 3, 3, 0)
+
+
+def test_a_group_that_shares_a_spool_may_append_and_ship_whatever_the_umask(tmp_path):
+    before = os.umask(0o077)
+    try:
+        file = SpoolFile(tmp_path / "spool" / "a.spool")
+        file.append(steps(0, 1), {})
+        with file.shipping() as is_mine:
+            assert is_mine
+        modes = {path.name: path.stat().st_mode & 0o777 for path in (tmp_path / "spool").iterdir()}
+        file.close()
+    finally:
+        os.umask(before)
+    assert {"a.spool", "a.spool.lock"} <= set(modes) and set(modes.values()) == {0o660}

@@ -280,6 +280,8 @@ def _lock(path: Path, how: int) -> Iterator[bool]:
     except OSError as error:
         raise StoreUnavailable(f"The spool's lock {path} cannot be opened: {error.strerror or error}.") from error
     try:
+        with suppress(OSError):  # the umask must not take the group's rights; only the owner can and need do this
+            os.fchmod(descriptor, 0o660)
         try:
             fcntl.flock(descriptor, how)
         except BlockingIOError:
