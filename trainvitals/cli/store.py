@@ -84,9 +84,8 @@ def _setup(options: argparse.Namespace) -> int:
         raise SettingsError("The embedded store needs no setup: its file is made by the first program that writes to it.")
 
     from trainvitals.store.influx_query import Databases
-    from trainvitals.store.influx_setup import right_commands, set_up
-
     from trainvitals.store.influx_rights import Rights
+    from trainvitals.store.influx_setup import right_commands, set_up
 
     store = _influx(settings)
     if options.admin_token_file:  # given by hand: it wins over the everyday token, also over one in the environment

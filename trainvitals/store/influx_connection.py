@@ -246,7 +246,7 @@ class InfluxConnection:
             return self._unreachable(error)
         if status in (401, 403):
             return StoreUnavailable(
-                f"InfluxDB at {self.url} refused {self._rights.words} for {database} (HTTP {status}: {reason}); "
+                f"InfluxDB at {self.url} refused {self._rights.words} for {database or 'the server itself'} (HTTP {status}: {reason}); "
                 f"{self._rights.remedy} It is read again at every refusal, so no restart is needed."
             )
         if status == 404 or (status in _REJECTED and _NO_DATABASE.search(reason)):
