@@ -144,6 +144,30 @@ def test_threads_share_one_store(store: SqliteStore) -> None:
     patient.close()
 
 
+def test_programs_that_meet_on_a_new_file_wait_for_each_other(tmp_path: Path) -> None:
+    failures: list[BaseException] = []
+
+    def write(store: SqliteStore, name: str, together: threading.Barrier) -> None:
+        try:
+            together.wait(30)
+            store.write([Point("node", {"node": name}, 1, {"state": "ok"})])
+        except BaseException as error:  # noqa: BLE001 - handed to the test below
+            failures.append(error)
+
+    for number in range(40):
+        stores = [SqliteStore(tmp_path / str(number) / "t.db", busy_timeout_s=60) for _ in range(6)]
+        together = threading.Barrier(len(stores))
+        threads = [threading.Thread(target=write, args=(store, f"n{k}", together)) for k, store in enumerate(stores)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(60)
+        assert failures == []
+        assert len(stores[0].latest("node", ["state"], {}, 10, 5)) == len(stores)
+        for store in stores:
+            store.close()
+
+
 def test_a_forked_child_writes_through_a_connection_of_its_own(store: SqliteStore) -> None:
     store.write([train(1, loss=1.0)])
     child = os.fork()

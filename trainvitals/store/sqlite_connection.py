@@ -10,6 +10,7 @@ import os
 import re
 import sqlite3
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -25,6 +26,7 @@ NETWORK_FILE_SYSTEMS = frozenset(
     }
 )  # fmt: skip
 _IDLE_CONNECTIONS = 4
+WAL_RETRY_S = 0.01
 _IN_CHILD_OF: list[sqlite3.Connection] = []  # keeps a parent's connections from being closed in a forked child
 
 #: Primary result codes after which the same call may work later: the data must be kept.
@@ -210,7 +212,7 @@ class Connections:
         )
         try:
             if not self.read_only:
-                connection.execute("PRAGMA journal_mode=WAL").fetchone()
+                self._to_wal(connection)
                 connection.execute("PRAGMA synchronous=NORMAL")
             # Python hands out text as str; a damaged byte must not make a whole query fail.
             connection.text_factory = lambda raw: raw.decode("utf-8", "replace")
@@ -219,6 +221,19 @@ class Connections:
             connection.close()
             raise
         return connection
+
+    def _to_wal(self, connection: sqlite3.Connection) -> None:
+        """Several programs may meet on a new file: the change to WAL answers "locked" at once, whatever the busy timeout says."""
+        waiting, pause = time.monotonic() + self._busy_timeout_s, threading.Event()
+        while True:
+            try:
+                connection.execute("PRAGMA journal_mode=WAL").fetchone()
+            except sqlite3.OperationalError as error:
+                if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() >= waiting:
+                    raise
+                pause.wait(WAL_RETRY_S)
+            else:
+                return
 
     def _give_back(self, connection: sqlite3.Connection, generation: int) -> None:
         with self._lock:
