@@ -8,6 +8,7 @@ import subprocess
 import sys
 import uuid
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,6 +17,8 @@ import pytest
 from tests.services.fake_influx import FakeInflux
 from tests.services.influx_server import InfluxServer, free_port
 from trainvitals.__main__ import main
+from trainvitals.store.influx_connection import InfluxConnection
+from trainvitals.store.influx_rights import Rights
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -69,6 +72,32 @@ def test_setup_makes_what_is_missing_is_safe_again_and_prints_no_secret(
     elif server.major == 2:
         assert server.retention[place.names[0]] == [{"type": "expire", "everySeconds": 8 * 86_400}]
         assert server.retention[place.names[1]] == []
+
+
+@pytest.mark.parametrize("way", ["influxd", "influxdb2_rules"])
+def test_setup_leaves_the_retention_of_a_database_that_holds_data_of_others(
+    way: str, request: pytest.FixtureRequest, influxd: InfluxServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    server, name = request.getfixturevalue(way), f"shared-{uuid.uuid4().hex[:10]}"
+    influxd.query(f'CREATE DATABASE "{name}"')
+    token, config = tmp_path / "token", tmp_path / "trainvitals.toml"
+    token.write_text(getattr(server, "token", ""))
+    if isinstance(server, FakeInflux):
+        server.adopt(name)
+    config.write_text(
+        f'store = "influxdb+{server.url}"\n[influxdb]\ntoken_file = "{token}"\norg = "org"\n'
+        f'database = "{name}"\ndatabase_long = "{name}-long"\n'
+    )
+    with closing(InfluxConnection(server.url, Rights(str(token), environ={}), org="org")) as connection:
+        connection.write(name, b"temperature_of_the_hall,room=a celsius=21.5 1000000000")
+    assert main(["store", "setup", "--config", str(config)]) == 0
+    said = capsys.readouterr().out
+    assert f"{name}: holds data of others ('temperature_of_the_hall')" in said and "rows stay for good" in said
+    (result,) = influxd.query(f'SHOW RETENTION POLICIES ON "{name}"')
+    assert result["series"][0]["values"][0][1] == "0s"
+    if isinstance(server, FakeInflux):
+        assert not server.retention.get(name)
+    influxd.drop_databases(name, f"{name}-long")
 
 
 def test_the_admin_token_wins_over_the_everyday_one_in_the_environment(

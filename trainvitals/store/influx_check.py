@@ -17,6 +17,7 @@ from trainvitals.store.influx_connection import Flavour, InfluxConnection
 from trainvitals.store.line_protocol import stored_tag
 
 OLDEST = {1: (1, 6), 2: (2, 5), 3: (3, 0)}
+SCRATCH_PREFIX = "trainvitals_check_"
 MINUTE_NS = 60 * 10**9
 _HOSTILE_NAME = "a b,c=d\\e%'; DROP MEASUREMENT x; --"
 _HOSTILE_TEXT = 'say "hi"\\ \n, =;'
@@ -41,7 +42,7 @@ class _Scratch:
     connection: InfluxConnection
     database: str
     start_ns: int
-    name: str = field(default_factory=lambda: f"trainvitals_check_{uuid.uuid4().hex[:12]}")
+    name: str = field(default_factory=lambda: f"{SCRATCH_PREFIX}{uuid.uuid4().hex[:12]}")
 
     def write(self, *lines: str) -> None:
         self.connection.write(self.database, "\n".join(f"{self.name},{line}" for line in lines).encode())

@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from urllib.parse import quote
 
 from trainvitals.errors import StoreError
+from trainvitals.schema import SCHEMA
+from trainvitals.store.influx_check import SCRATCH_PREFIX
 from trainvitals.store.influx_connection import Flavour, InfluxConnection
 from trainvitals.store.influx_query import Databases, identifier
 
@@ -34,8 +36,25 @@ def _words(days: int) -> str:
     return f"rows go after {days} days" if days else "rows stay for good"
 
 
+def _others(connection: InfluxConnection, name: str) -> str:
+    """A sentence when the database holds measurements that are not ours: a new retention would delete them."""
+    (tables,) = connection.query(name, "SHOW MEASUREMENTS")
+    found = [str(row[0]) for table in tables for row in table.rows]
+    foreign = [one for one in found if one not in SCHEMA and not one.startswith(SCRATCH_PREFIX)]
+    if not foreign:
+        return ""
+    shown = ", ".join(map(repr, foreign[:3]))
+    return (
+        f"{name}: holds data of others ({shown}), so its retention was left as it is; "
+        "name a database of its own in [influxdb] database or database_long."
+    )
+
+
 def _database(connection: InfluxConnection, name: str, days: int) -> str:
     connection.query("", f"CREATE DATABASE {identifier(name)}", changes=True)
+    others = _others(connection, name)
+    if others:
+        return f"database {others}"
     (tables,) = connection.query("", f"SHOW RETENTION POLICIES ON {identifier(name)}")
     policies = [dict(zip(table.columns, row, strict=True)) for table in tables for row in table.rows]
     policy = next((str(each["name"]) for each in policies if each.get("default")), "autogen")
@@ -53,6 +72,9 @@ def _bucket(connection: InfluxConnection, name: str, days: int, org: str) -> str
     )
     buckets = (found or {}).get("buckets") or []
     if buckets:
+        others = _others(connection, name)
+        if others:
+            return f"bucket {others}"
         path = f"/api/v2/buckets/{quote(str(buckets[0]['id']), safe='')}"
         connection.manage("PATCH", path, [], f"bucket {name}", {"retentionRules": rules})
         return f"bucket {name} (id {buckets[0]['id']}): {_words(days)}."
