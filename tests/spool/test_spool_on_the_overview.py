@@ -79,3 +79,10 @@ def test_a_collector_sends_the_numbers_of_its_spool_with_each_poll():
     numbers = [beat("", "n1", 0, spool_depth=1, spool_age_s=0.0, spool_dropped=0, spool_dead=0)]
     run(Silent(), PointBuffer(store, health), health, ManualClock(), 1.0, lambda _: True, "n1", also=lambda: numbers)
     assert store.requests == [numbers]
+
+
+def test_one_point_is_one_point():
+    said = SpoolNumbers(depth=1, age_s=90.0, dropped=1, dead=1).sentences()
+    assert [line.split(" for the store")[0].split(" by ")[0] for line in said] == [
+        "1 point waits in a spool", "1 point dropped", "1 point refused",
+    ]  # fmt: skip

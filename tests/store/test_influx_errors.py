@@ -332,6 +332,17 @@ def test_an_old_version_is_written_to_by_write_and_a_new_one_by_the_clients_own_
     assert "/api/v2/write" in influxdb2_rules.seen_paths and "/write" not in influxdb2_rules.seen_paths
 
 
+def test_what_is_written_packed_arrives_as_it_was(make_influx_place: MakePlace, influxdb2_rules: FakeInflux) -> None:
+    place = make_influx_place("influxdb2_rules")
+    settings = InfluxdbSettings(
+        token_file=str(place.token_file), database=place.names[0], database_long=place.names[1], compress=True
+    )
+    store = InfluxStore(influxdb2_rules.url, settings, ManualClock())
+    store.write([NODE])
+    assert store.raw("node", ["gpus"], {}, *EVER)["gpus"].to_list() == [8]
+    store.close()
+
+
 def test_a_store_opened_for_reading_writes_and_deletes_nothing(influx_place: InfluxPlace) -> None:
     reader = influx_place.open(read_only=True)
     for call in (lambda: reader.write([NODE]), lambda: reader.delete_before("node", T0)):

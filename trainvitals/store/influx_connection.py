@@ -235,9 +235,10 @@ class InfluxConnection:
     def _unreachable(self, error: Exception) -> StoreUnavailable:
         self._flavour = None
         why = f"TLS: {_reason(error)}" if isinstance(error, ApiException) else f"{type(error).__name__}: {_short(str(error))}"
+        certificates = ", and [influxdb] ca_file and verify" if self.url.startswith("https:") else ""
         return StoreUnavailable(
-            f"InfluxDB at {self.url} cannot be reached ({why}); check that it runs, that store names the right address and, "
-            "for https, [influxdb] ca_file and verify."
+            f"InfluxDB at {self.url} cannot be reached ({why}); check that it runs and that store names the right "
+            f"address{certificates}."
         )
 
     def _as_ours(self, error: ApiException, database: str) -> StoreError:

@@ -39,12 +39,18 @@ class SpoolNumbers:
         """Without a full stop; none when all is well."""
         lines = []
         if self.depth and self.age_s >= WAITING_IS_NEWS_S:
-            lines.append(f"{self.depth:,} points wait in a spool for the store, the oldest for {span(self.age_s)}")
+            lines.append(
+                f"{_points(self.depth)} {'waits' if self.depth == 1 else 'wait'} in a spool for the store, the oldest for {span(self.age_s)}"
+            )
         if self.dropped:
-            lines.append(f"{self.dropped:,} points dropped by a spool that was full or waited too long")
+            lines.append(f"{_points(self.dropped)} dropped by a spool that was full or waited too long")
         if self.dead:
-            lines.append(f"{self.dead:,} points refused by the store (`python -m trainvitals spool list` on that machine)")
+            lines.append(f"{_points(self.dead)} refused by the store (`python -m trainvitals spool list` on that machine)")
         return tuple(lines)
+
+
+def _points(number: int) -> str:
+    return f"{number:,} point" + "s" * (number != 1)
 
 
 NO_SPOOL = SpoolNumbers()
