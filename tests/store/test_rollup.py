@@ -279,6 +279,19 @@ def test_windows_stay_open_while_a_spool_still_holds_their_rows(store: SqliteSto
     run.check(490)
 
 
+def test_a_row_that_came_a_little_late_and_then_waited_for_hours_is_in_its_window(store: SqliteStore) -> None:
+    run = Run(store, 3_665)
+    store.write([train(step, 10 * step, loss=1.0) for step in range(359)])
+    run.waiting_s = 10.0  # the outage begins at 3,655
+    run.work()
+    assert run.rows("train_1m")[-1]["n"] == 5
+    run.at(12_000)
+    run.waiting_s = 0.0
+    store.write([train(359, 3_599, loss=9.0)])  # spooled at 3,655, less than a minute late: no note
+    run.work()
+    run.check(11_990)
+
+
 def test_a_kill_at_any_commit_costs_nothing(store: SqliteStore) -> None:
     run = Run(store, 50_000)
     run.sink.write([train(step, 50 * step, loss=float(step % 7)) for step in range(980)])

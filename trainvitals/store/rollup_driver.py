@@ -175,14 +175,14 @@ class RollupDriver:
         return Progress(written, is_behind=hour_ns < end_ns)
 
     def _due(self, horizon_ns: int) -> dict[str, tuple[int, int]]:
-        """Measurement -> span to compute. History (more than an hour behind) has no late windows: they are complete."""
+        """Measurement -> span to compute, with the windows before it: a row that is not late enough for a note may have
+        waited in a spool since."""
         assert self._done is not None
         spans = {}
         for name, width_ns in TRAIN_ROLLUPS.items():
             done_ns, end_ns = self._done[name], _floor(horizon_ns, width_ns)
             if end_ns > done_ns:
-                is_history = end_ns - done_ns > HOUR_NS
-                spans[name] = (done_ns if is_history else done_ns - LATE_WINDOWS * width_ns, end_ns)
+                spans[name] = (done_ns - LATE_WINDOWS * width_ns, end_ns)
         return spans
 
     def _skip_empty(self, done: dict[str, int], horizon_ns: int) -> int:
