@@ -17,8 +17,9 @@ def step_time_ns(source_time_ns: int, step: int) -> int:
 
 
 def event_time_ns(time_ns: int, event_id: str) -> int:
-    """The event's time plus crc32(event id) mod 10^6 ns: the same event read twice falls on the same row."""
-    return time_ns + zlib.crc32(event_id.encode()) % MILLISECOND_NS
+    """The event's time plus crc32(event id) mod 10^6 ns: the same event read twice falls on the same row. An id may hold a
+    path that is no UTF-8; it counts as it is stored."""
+    return time_ns + zlib.crc32(event_id.encode("utf-8", "replace")) % MILLISECOND_NS
 
 
 def event_id(*parts: object) -> str:

@@ -129,6 +129,12 @@ def test_any_text_in_an_event_makes_a_point_that_the_schema_admits(
     event_from_row(row_of(point))
 
 
+def test_an_event_about_a_path_that_is_no_utf8_has_a_place_of_its_own_and_comes_back() -> None:
+    event = Event("checkpoint", T0, id="/runs/ckpt-\udcff.pt/verified")
+    found = event_from_row(row_of(event_point("r", event)))
+    assert found.time_ns == T0 and found.id == "/runs/ckpt-?.pt/verified"
+
+
 def test_an_event_without_a_time_is_refused() -> None:
     with pytest.raises(StoreError, match="no time"):
         event_point("r", Event("fault", None))
