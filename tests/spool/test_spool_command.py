@@ -88,6 +88,13 @@ def test_refused_points_are_dropped_only_when_they_are_named(machine, capsys):
     assert machine.run("drop", "1", "--spool", "watch/a") == 1
 
 
+@pytest.mark.parametrize("words", [("drop", "9" * 30), ("list", "--limit", "9" * 30), ("list", "--limit", "-1")])
+def test_a_number_that_no_refused_point_can_have_is_wrong_usage(machine, capsys, words):
+    with pytest.raises(SystemExit) as ended:
+        machine.run(*words)
+    assert ended.value.code == 2 and words[-1] in capsys.readouterr().err
+
+
 def test_ship_delivers_what_programs_left_that_do_not_run_any_more(machine, monkeypatch, capsys):
     store = FakeStore()
     monkeypatch.setattr(command, "open_store", lambda *_, **__: store)

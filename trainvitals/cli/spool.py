@@ -26,12 +26,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "action", choices=("list", "resend", "drop", "ship"),
         help="list: spools and refused points; resend, drop: refused points; ship: deliver what waits, now",
     )  # fmt: skip
-    parser.add_argument("ids", nargs="*", type=int, metavar="ID", help="refused points, as list numbers them")
+    parser.add_argument("ids", nargs="*", type=_number, metavar="ID", help="refused points, as list numbers them")
     parser.add_argument("--all", action="store_true", help="all refused points")
     parser.add_argument("--spool", default="", metavar="OWNER", help="only this spool, as list names it (watch/RUN)")
-    parser.add_argument("--limit", type=int, default=100, help="refused points that list shows of each spool")
+    parser.add_argument("--limit", type=_number, default=100, help="refused points that list shows of each spool")
     parser.add_argument("--json", action="store_true", help="list as JSON lines")
     parser.add_argument("--config", help="settings file")
+
+
+def _number(text: str) -> int:
+    """Argparse turns the ``ValueError`` into a sentence; SQLite counts no further."""
+    number = int(text)
+    if not 0 <= number < 2**63:
+        raise ValueError(text)
+    return number
 
 
 def run(options: argparse.Namespace) -> int:
@@ -96,8 +104,8 @@ def _settle(files: list[SpoolFile], options: argparse.Namespace) -> int:
         raise InputError(f"Numbers count in one spool; add --spool with one of {owners}.")
     ids = None if options.all else options.ids
     points = sum(file.resend(ids) if options.action == "resend" else file.forget(ids) for file in files)
-    words = "wait to be sent again" if options.action == "resend" else "were dropped"
-    print(f"{points:,} points {words}.", file=sys.stderr)  # noqa: T201
+    words = "to be sent again" if options.action == "resend" else "dropped"
+    print(f"{points:,} {'point' if points == 1 else 'points'} {words}.", file=sys.stderr)  # noqa: T201
     return 0 if points or options.all else 1
 
 
