@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -18,7 +19,7 @@ from trainvitals.errors import StoreError, StoreRejected, StoreUnavailable
 from trainvitals.records import Point
 from trainvitals.settings import InfluxdbSettings
 from trainvitals.store.influx import InfluxStore
-from trainvitals.store.influx_connection import flavour_of
+from trainvitals.store.influx_connection import InfluxConnection, flavour_of
 from trainvitals.store.influx_rights import Rights
 
 SECOND = 10**9
@@ -214,6 +215,14 @@ def test_user_and_password_are_sent_as_basic_and_never_told(
         store.raw("node", ["gpus"], {}, *EVER)
     assert "s3cret" not in str(caught.value) and "s3cret" not in store.health().text
     assert scripted.authorizations[-1] == "Basic d2F0Y2g6czNjcmV0"
+
+
+def test_a_statement_about_no_database_is_refused_in_a_whole_sentence(influxd: InfluxServer) -> None:
+    with (
+        closing(InfluxConnection(influxd.url, Rights(environ={}))) as connection,
+        pytest.raises(StoreError, match="a query of the server itself: invalid name"),
+    ):
+        connection.query("", 'CREATE DATABASE "a/b"', changes=True)
 
 
 @pytest.mark.parametrize("way", ["influxdb2_rules", "influxdb3_rules"])

@@ -138,11 +138,12 @@ class InfluxConnection:
     ) -> list[list[Table]]:
         """Run InfluxQL; one list of tables a statement. ``values`` are bound as ``$name``. changes: DELETE and the like."""
         parameters = [("epoch", "ns"), *([("db", database)] if database else [])]
+        named = database or "the server itself"  # in sentences
         asked = [("q", statements), *([("params", json.dumps(values))] if values else [])]
         if changes or sum(len(text) for _name, text in asked) > _LONGEST_URL:
-            answer = self._call("POST", "/query", parameters, database, form=asked)
+            answer = self._call("POST", "/query", parameters, named, form=asked)
         else:
-            answer = self._call("GET", "/query", parameters + asked, database)
+            answer = self._call("GET", "/query", parameters + asked, named)
         try:
             document = json.loads(answer.data)
         except ValueError as error:
@@ -150,7 +151,7 @@ class InfluxConnection:
                 f"InfluxDB at {self.url} answered a query with something that is no JSON; is there another program at this address?"
             ) from error
         try:
-            return self._tables(document, database)
+            return self._tables(document, named)
         except (TypeError, ValueError, KeyError, AttributeError, IndexError) as error:
             raise self._unknown_form() from error
 
@@ -247,7 +248,7 @@ class InfluxConnection:
             return self._unreachable(error)
         if status in (401, 403):
             return StoreUnavailable(
-                f"InfluxDB at {self.url} refused {self._rights.words} for {database or 'the server itself'} (HTTP {status}: {reason}); "
+                f"InfluxDB at {self.url} refused {self._rights.words} for {database} (HTTP {status}: {reason}); "
                 f"{self._rights.remedy} It is read again at every refusal, so no restart is needed."
             )
         if status == 404 or (status in _REJECTED and _NO_DATABASE.search(reason)):
