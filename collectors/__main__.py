@@ -8,7 +8,6 @@ import os
 import signal
 import socket
 import sys
-import threading
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -18,7 +17,7 @@ from collectors.checkpoints import CheckpointCollector
 from collectors.gpu import GpuCollector
 from collectors.gpu_process import GpuProcess
 from collectors.trainer_log import TrainerLogCollector
-from trainvitals.clock import SystemClock
+from trainvitals.clock import StopSignal, SystemClock
 from trainvitals.errors import InputError, TrainvitalsError
 from trainvitals.records import Point
 from trainvitals.settings import Settings, load
@@ -70,7 +69,7 @@ def _run(arguments: argparse.Namespace) -> int:
         )
     collector, period_s = _collector(arguments, settings)
     health = Health()
-    stop = threading.Event()
+    stop = StopSignal()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
     clock = SystemClock()

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+import os
+import select
 import threading
 import time
 from typing import Protocol
@@ -61,3 +64,36 @@ class ManualClock:
             self._time_ns += round(seconds * 1e9)
             if not wall_only:
                 self._monotonic_s += seconds
+
+
+class StopSignal:
+    """What a signal handler sets and the main thread waits for.
+
+    A ``threading.Event`` must not be set by a handler that can interrupt its own ``wait``: both take the same lock, in the same
+    thread, and the process hangs for ever (seen at SIGTERM). A flag and a pipe have no lock.
+    """
+
+    def __init__(self) -> None:
+        self._is_set = False
+        self._reader, self._writer = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        self._poll = select.poll()
+        self._poll.register(self._reader, select.POLLIN)
+
+    def set(self) -> None:
+        """Safe in a signal handler and from any thread."""
+        if not self._is_set:
+            self._is_set = True
+            os.write(self._writer, b"x")
+
+    def is_set(self) -> bool:
+        return self._is_set
+
+    def wait(self, seconds: float) -> bool:
+        """Until it is set, at most so long; returns whether it is."""
+        if not self._is_set:
+            self._poll.poll(max(0, math.ceil(seconds * 1000)))
+        return self._is_set
+
+    def __del__(self) -> None:
+        os.close(self._reader)
+        os.close(self._writer)

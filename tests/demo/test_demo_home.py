@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import os
 import socket
-import threading
 from pathlib import Path
 
 import pytest
 
 from trainvitals import settings
 from trainvitals.cli import demo as demo_command
-from trainvitals.clock import ManualClock
+from trainvitals.clock import ManualClock, StopSignal
 from trainvitals.demo import config, simulated_nodes
 from trainvitals.errors import InputError
 from trainvitals.store.open import open_store
@@ -74,7 +73,7 @@ def test_every_simulated_node_is_marked_and_one_falls_silent_and_comes_back() ->
 
 def test_simulated_nodes_are_stored(tmp_path: Path) -> None:
     store = open_store(f"sqlite://{tmp_path / 'nodes.db'}")
-    stopping = threading.Event()
+    stopping = StopSignal()
     stopping.set()
     simulated_nodes.publish(store, stopping, ManualClock(NOW_NS), run="demo")
     frame = store.latest("node", ["state", "is_simulated", "run"], {}, 10**9, NOW_NS)

@@ -9,7 +9,6 @@ import os
 import signal
 import socket
 import sys
-import threading
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,7 +18,7 @@ from trainvitals import settings as settings_module
 from trainvitals.attempts import hold_watch_lock
 from trainvitals.checkpoints.life import Patience
 from trainvitals.checkpoints.watcher import CheckpointWatcher
-from trainvitals.clock import Clock, SystemClock
+from trainvitals.clock import Clock, StopSignal, SystemClock
 from trainvitals.errors import InputError, SettingsError, StoreUnavailable
 from trainvitals.hook.process import pid_namespace
 from trainvitals.settings import RunSettings, Settings
@@ -52,7 +51,7 @@ def run(options: argparse.Namespace) -> int:
     settings = settings_module.load(options.config)
     run_settings = _run_settings(settings, options)
     clock = SystemClock()
-    stop = threading.Event()
+    stop = StopSignal()
 
     def ask_to_stop(_number: int, _frame: FrameType | None) -> None:
         stop.set()
@@ -99,7 +98,7 @@ def build(settings: Settings, run_settings: RunSettings, store: Sink, clock: Clo
     )  # fmt: skip
 
 
-def _restore(watchdog: Watchdog, stop: threading.Event) -> None:
+def _restore(watchdog: Watchdog, stop: StopSignal) -> None:
     """A store that is away at start is waited for: without its state, old findings would be raised again."""
     told = False
     while not stop.is_set():

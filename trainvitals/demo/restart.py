@@ -10,12 +10,12 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
 
 from trainvitals import checkpoints
+from trainvitals.clock import StopSignal
 from trainvitals.control import read_request
 from trainvitals.demo.damage import Damage, breaker_damage, is_suspect
 from trainvitals.errors import TrainvitalsError
@@ -64,7 +64,7 @@ class RestartLoop:
         self._logs = logs
         self._wait_s = wait_s
         self._run_dir = run_dir
-        self._stopping = threading.Event()
+        self._stopping = StopSignal()
         self._process: subprocess.Popen[bytes] | None = None
 
     def stop(self) -> None:

@@ -10,11 +10,10 @@ import math
 import random
 import signal
 import sys
-import threading
 from collections.abc import Sequence
 from types import FrameType
 
-from trainvitals.clock import Clock, SystemClock
+from trainvitals.clock import Clock, StopSignal, SystemClock
 from trainvitals.errors import StoreError
 from trainvitals.records import NodeSample
 from trainvitals.store import encode
@@ -66,9 +65,7 @@ def samples(elapsed_s: float, time_ns: int, run: str = "") -> list[NodeSample]:
     return found
 
 
-def publish(
-    sink: Writer, stopping: threading.Event, clock: Clock | None = None, run: str = "", period_s: float = PERIOD_S
-) -> None:
+def publish(sink: Writer, stopping: StopSignal, clock: Clock | None = None, run: str = "", period_s: float = PERIOD_S) -> None:
     """Write samples every ``period_s`` until ``stopping`` is set; a store that is away costs that sample, said on stderr."""
     clock = clock or SystemClock()
     started_s = clock.monotonic_s()
@@ -90,7 +87,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--store", required=True, help="store to write to, as in the settings file: sqlite:///path/to/file.db")
     parser.add_argument("--run", default="demo", help="run that the nodes say they work for")
     args = parser.parse_args(argv)
-    stopping = threading.Event()
+    stopping = StopSignal()
 
     def stop(_number: int, _frame: FrameType | None) -> None:
         stopping.set()

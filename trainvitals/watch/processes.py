@@ -10,14 +10,13 @@ import contextlib
 import signal
 import subprocess
 import sys
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
 from typing import IO
 
-from trainvitals.clock import Clock, SystemClock
+from trainvitals.clock import Clock, StopSignal, SystemClock
 
 FIRST_BACK_OFF_S = 0.5
 LONGEST_BACK_OFF_S = 30.0
@@ -57,7 +56,7 @@ class Supervisor:
         self._clock = clock or SystemClock()
         self._say = say or _say
         self._running = [_Running(child) for child in children]
-        self._stopping = threading.Event()
+        self._stopping = StopSignal()
 
     def stop(self) -> None:
         """Ask ``run`` to end the children and return."""
