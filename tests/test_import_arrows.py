@@ -16,8 +16,9 @@ MAY_IMPORT = {
     "records": set(),
     "schema": set(),
     "identity": set(),
-    "settings": {"errors", "detect.tunables"},
-    "settings_page": {"settings"},
+    "settings": BASE | {"settings_sections", "detect.tunables", "logs.registry"},
+    "settings_sections": set(),
+    "settings_page": {"settings", "settings_sections"},
     "attempts": BASE,
     "control": {"errors", "clock"},
     "hook": {"errors", "clock", "control"},
@@ -35,7 +36,7 @@ STANDARD_LIBRARY_ONLY = {"hook", "control", "errors", "clock"}
 OUTSIDE_OF = {
     "streamlit": {"pages", "app"},
     "pynvml": {"collectors"},
-    "subprocess": {"watch", "demo", "cli", "collectors", "tests", "bench"},
+    "subprocess": {"watch", "demo", "hook", "cli", "collectors", "tests", "bench"},
 }
 
 

@@ -102,7 +102,9 @@ EVENT_KINDS: Mapping[str, str] = MappingProxyType(
         "finding": "a detector's finding: data = a Finding as a mapping; id = its id",
         "incident": "an incident: data = an Incident as a mapping; id = its id",
         "breaker": "a decision of the circuit breaker; data: decision, mode, reason",
-        "fault": "a fault seen in a log; data.class",
+        "fault": "a fault seen in a log; data: class, count, host, rank, ranks_seen, ranks_missing, file",
+        "postmortem": "what the ends of all logs say of a death; data: attempt, cause, victims, files, tails",
+        "metadata": "a part of what this start of the trainer was made of; data: section, values (flat), part, parts",
         "message": "a line worth keeping (skipped iterations, overflow, validation loss); data as the source gave it",
         "watch": "the watchdog's own life: start, stop, data loss counters",
     }

@@ -1,6 +1,6 @@
 """One settings file, ``trainvitals.toml``; each key also as ``TRAINVITALS_…``. Unknown keys are errors with the nearest known key.
 
-The tables below are the only list of settings: the loader, ``doctor`` and the documentation read them.
+``trainvitals.settings_sections`` holds the only list of settings: the loader and the documentation read it.
 """
 
 from __future__ import annotations
@@ -16,6 +16,27 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from trainvitals.detect.tunables import TUNABLES
 from trainvitals.errors import SettingsError
+from trainvitals.logs.registry import FORMATS
+from trainvitals.settings_sections import (
+    SECTIONS,
+    BreakerSettings,
+    DashboardSettings,
+    FormatSettings,
+    GpuSettings,
+    InfluxdbSettings,
+    LogSettings,
+    RetentionSettings,
+    RunSettings,
+    SpoolSettings,
+    WatchSettings,
+    setting,
+)
+
+__all__ = [
+    "SECTIONS", "BreakerSettings", "DashboardSettings", "FormatSettings", "GpuSettings", "InfluxdbSettings", "LogSettings",
+    "RetentionSettings", "RunSettings", "Settings", "SpoolSettings", "WatchSettings", "default_directory", "default_store",
+    "load", "parse",
+]  # fmt: skip
 
 ENVIRONMENT_PREFIX = "TRAINVITALS_"
 CONFIG_VARIABLE = "TRAINVITALS_CONFIG"
@@ -26,127 +47,17 @@ MAX_PORT = 65_535
 SECONDS = (0.001, 31_536_000.0)
 
 
-def _setting(default: Any, help: str, *, choices: tuple[str, ...] = ()) -> Any:
-    metadata = {"help": help, "choices": choices}
-    if isinstance(default, (list, dict, tuple)):
-        return field(default_factory=lambda: default, metadata=metadata)
-    return field(default=default, metadata=metadata)
-
-
-@dataclass(frozen=True)
-class RunSettings:
-    """One ``[[runs]]`` table."""
-
-    name: str = _setting("", "name of the run, as shown and stored")
-    dir: str = _setting("", "run directory: the hook's files, attempts, control files; shared with the trainer")
-    logs: tuple[str, ...] = _setting((), "globs of the trainer's log files")
-    log_format: str = _setting("auto", "grammar of the log", choices=("auto", "megatron", "huggingface", "nanogpt"))
-    log_timezone: str = _setting("UTC", "time zone of log times that name none")
-    checkpoints: tuple[str, ...] = _setting((), "directories that hold the run's checkpoints")
-    steps_from: str = _setting(
-        "auto", "the one source of steps; auto = the hook's file if there is one", choices=("auto", "hook", "log")
-    )
-    gpus: int = _setting(0, "GPUs of the run, 0 = not said; used for GPU-hours")
-    total_steps: int = _setting(0, "planned number of steps, 0 = not said; used for the time left")
-    checkpoint_every_steps: int = _setting(0, "planned steps between checkpoints, 0 = learnt")
-    breaker: str = _setting("dry-run", "circuit breaker of this run", choices=("off", "dry-run", "armed"))
-
-
-@dataclass(frozen=True)
-class BreakerSettings:
-    """``[breaker]``: when an armed breaker pauses. Defaults and evidence: docs/detection.md."""
-
-    nonfinite_in_a_row: int = _setting(3, "non-finite points in a row that trip")
-    points: int = _setting(100, "points of an open loss incident, at or above share_of_peak of its peak, that trip")
-    lost_progress: float = _setting(0.02, "a point counts when it is this share of (initial loss - level) above the level")
-    share_of_peak: float = _setting(0.30, "... and at least this share of the incident's own peak")
-    quiet_start_points: int = _setting(200, "never trips in this many points after a start or a resume (non-finite excepted)")
-    cool_down_points: int = _setting(500, "disarmed for this many points after a person paused or resumed")
-    pauses_per_day: int = _setting(2, "automatic pauses in 24 h; after that it only alerts")
-
-
-@dataclass(frozen=True)
-class WatchSettings:
-    """``[watch]``"""
-
-    poll_s: float = _setting(0.5, "seconds between two looks at the files of a run")
-    checkpoint_scan_s: float = _setting(10.0, "seconds between two scans of the checkpoint directories")
-    checkpoint_settle_s: float = _setting(10.0, "seconds that a checkpoint must stand still before anything bad is said of it")
-    checkpoint_unfinished_s: float = _setting(30.0, "the same for the newest one, which a trainer may write with long pauses")
-    heartbeat_s: float = _setting(2.0, "seconds between two heartbeats of the watchdog")
-
-
-@dataclass(frozen=True)
-class GpuSettings:
-    """``[gpu]``"""
-
-    enabled: bool = _setting(True, "collect GPU health of this machine through NVML")
-    period_s: float = _setting(10.0, "seconds between two samples")
-    deadline_s: float = _setting(8.0, "a poll that takes longer is called unresponsive")
-
-
-@dataclass(frozen=True)
-class RetentionSettings:
-    """``[retention]``: days that rows are kept, 0 = for ever. Details: docs/rollups.md."""
-
-    hardware_days: int = _setting(14, "days that rows of gpu, node and heartbeat are kept as they were sampled, 0 = for ever")
-    node_10m_days: int = _setting(0, "days that the 10-minute summaries of nodes are kept, 0 = for ever")
-    train_days: int = _setting(0, "days that single training steps are kept (their roll-ups stay), 0 = for ever")
-    train_rollup_days: int = _setting(0, "days that the 1-minute, 10-minute and 1-hour roll-ups of steps are kept, 0 = for ever")
-    event_days: int = _setting(0, "days that events are kept, 0 = for ever")
-
-
-@dataclass(frozen=True)
-class DashboardSettings:
-    """``[dashboard]``"""
-
-    port: int = _setting(8501, "port of the web server; it listens on 127.0.0.1 only")
-    public_url: str = _setting("", "address under which people reach the dashboard; used in links")
-    wiki_origins: tuple[str, ...] = _setting((), "origins that may embed the wall page")
-    refresh_s: float = _setting(2.0, "seconds between two refreshes of the pages")
-
-
-@dataclass(frozen=True)
-class SpoolSettings:
-    """``[spool]``: what waits on this machine's disk for a store on another machine; the embedded store needs none."""
-
-    dir: str = _setting("", "directory of the spool files, on a local disk; empty = the default place of this user")
-    max_bytes: int = _setting(
-        256 * 1024 * 1024, "bytes that one spool holds; beyond it the oldest points are dropped and counted"
-    )
-    max_age_s: float = _setting(7 * 86_400.0, "seconds that a point waits; older ones are dropped and counted")
-    max_dead_letters: int = _setting(10_000, "refused points that are kept; beyond it the oldest are dropped and counted")
-
-
-@dataclass(frozen=True)
-class InfluxdbSettings:
-    """``[influxdb]``: how to talk to the server that ``store`` names. Secrets stand in files or in the environment only
-    (TRAINVITALS_INFLUXDB_TOKEN, TRAINVITALS_INFLUXDB_PASSWORD)."""
-
-    token_file: str = _setting("", "file that holds the token (2.x, 3, Cloud); read again when the server refuses it")
-    user: str = _setting("", "user of a 1.x server with auth-enabled")
-    password_file: str = _setting("", "file that holds the user's password")
-    org: str = _setting("", "organization of a 2.x server")
-    database: str = _setting("health", "database or bucket of hardware samples, kept for days")
-    database_long: str = _setting("health_long", "database or bucket of training, roll-ups and events, kept for good")
-    timeout_s: float = _setting(30.0, "seconds that one request may take")
-    verify: bool = _setting(True, "check the server's certificate")
-    ca_file: str = _setting("", "certificates to check it with, empty = those of this system")
-    compress: bool = _setting(False, "compress what is written (gzip), for servers far away")
-    write_path: str = _setting(
-        "auto", "v1 = /write, v2 = /api/v2/write, auto = by the server's version", choices=("auto", "v1", "v2")
-    )
-
-
 @dataclass(frozen=True)
 class Settings:
     """Everything, checked. ``detect`` holds only what differs from ``trainvitals.detect.tunables``."""
 
-    store: str = _setting("", "sqlite:///path/to/file.db or influxdb+https://host:8086; empty = the default place of this user")
+    store: str = setting("", "sqlite:///path/to/file.db or influxdb+https://host:8086; empty = the default place of this user")
     runs: tuple[RunSettings, ...] = ()
     detect: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     breaker: BreakerSettings = field(default_factory=BreakerSettings)
     watch: WatchSettings = field(default_factory=WatchSettings)
+    logs: LogSettings = field(default_factory=LogSettings)
+    formats: Mapping[str, FormatSettings] = field(default_factory=dict)
     gpu: GpuSettings = field(default_factory=GpuSettings)
     retention: RetentionSettings = field(default_factory=RetentionSettings)
     dashboard: DashboardSettings = field(default_factory=DashboardSettings)
@@ -169,17 +80,6 @@ class Settings:
                 return run
         known = ", ".join(run.name for run in self.runs) or "none"
         raise SettingsError(f"No run {name!r} in {self.path or 'the settings'}; known runs: {known}.")
-
-
-SECTIONS: Mapping[str, type] = {
-    "breaker": BreakerSettings,
-    "watch": WatchSettings,
-    "gpu": GpuSettings,
-    "retention": RetentionSettings,
-    "dashboard": DashboardSettings,
-    "spool": SpoolSettings,
-    "influxdb": InfluxdbSettings,
-}
 
 
 def default_directory() -> Path:
@@ -222,7 +122,7 @@ def parse(raw: Mapping[str, Any], path: str = "") -> Settings:
     """Check a parsed TOML document. Relative paths count from the settings file's own directory."""
     where = path or "settings"
     base = Path(path).resolve().parent if path else Path.cwd()
-    known = ["store", "runs", "detect", *SECTIONS]
+    known = ["store", "runs", "detect", "formats", *SECTIONS]
     for key in raw:
         if key not in known:
             raise SettingsError(f"{where}: unknown key {key!r}.{_nearest(key, known)}")
@@ -234,6 +134,12 @@ def parse(raw: Mapping[str, Any], path: str = "") -> Settings:
     for name in names:
         if names.count(name) > 1:
             raise SettingsError(f"{where}: two runs are named {name!r}; give each its own name.")
+    formats = _formats(raw.get("formats", {}), where)
+    for run in parsed_runs:
+        if run.log_format not in (*FORMATS, *formats):
+            raise SettingsError(
+                f"{where}: log_format {run.log_format!r} of run {run.name!r} is no format.{_nearest(run.log_format, [*FORMATS, *formats])}"
+            )
     sections = {}
     for name, section in SECTIONS.items():
         table = raw.get(name, {})
@@ -244,8 +150,9 @@ def parse(raw: Mapping[str, Any], path: str = "") -> Settings:
     if not isinstance(store, str):
         raise SettingsError(f'{where}: store must be text such as "sqlite:///var/lib/trainvitals/trainvitals.db".')
     return Settings(
-        store=store or default_store(), runs=parsed_runs, detect=_detect(raw.get("detect", {}), where), path=path, **sections
-    )
+        store=store or default_store(), runs=parsed_runs, detect=_detect(raw.get("detect", {}), where), formats=formats,
+        path=path, **sections,
+    )  # fmt: skip
 
 
 def _run(table: Mapping[str, Any], where: str, base: Path) -> RunSettings:
@@ -272,7 +179,11 @@ def _run(table: Mapping[str, Any], where: str, base: Path) -> RunSettings:
             raise SettingsError(f"{where}: the home directory in {text!r} is not known; write the path in full.") from error
 
     return replace(
-        run, dir=absolute(run.dir), logs=tuple(map(absolute, run.logs)), checkpoints=tuple(map(absolute, run.checkpoints))
+        run,
+        dir=absolute(run.dir),
+        logs=tuple(map(absolute, run.logs)),
+        rank_logs=tuple(map(absolute, run.rank_logs)),
+        checkpoints=tuple(map(absolute, run.checkpoints)),
     )
 
 
@@ -311,6 +222,15 @@ def _value(declared: Any, value: Any, where: str) -> Any:
     if not ok:
         raise SettingsError(f"{where} must be {wanted}, not {value!r}.")
     return float(value) if isinstance(default, float) else value
+
+
+def _formats(tables: Any, where: str) -> Mapping[str, FormatSettings]:
+    if not isinstance(tables, dict) or not all(isinstance(table, dict) for table in tables.values()):
+        raise SettingsError(f"{where}: formats must be [formats.NAME] tables.")
+    for name in tables:
+        if name in FORMATS:
+            raise SettingsError(f"{where}: [formats.{name}] has the name of a built-in format; choose another.")
+    return {name: _table(FormatSettings, table, f"{where}, [formats.{name}]") for name, table in tables.items()}
 
 
 def _detect(table: Any, where: str) -> Mapping[str, Mapping[str, float]]:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from trainvitals.cli.parse import FORMAT_HELP, read_log
 from trainvitals.detect.engine import Engine
 from trainvitals.errors import InputError
-from trainvitals.logs.parser import FORMATS
+from trainvitals.logs.registry import FORMATS
 from trainvitals.records import Event, Finding, Severity, Step, to_json_number
 
 FOUND_A_FAULT = 1

@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any, Protocol, cast
 
 from trainvitals.errors import InputError
-from trainvitals.logs.parser import FORMATS, Parser
+from trainvitals.logs.parser import Parser
+from trainvitals.logs.registry import FORMATS
 from trainvitals.logs.times import rfc3339
 from trainvitals.records import Event, Step
 

@@ -44,7 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--checkpoints", action="append", default=[], metavar="DIR", help="directory of checkpoints; as often as needed"
     )
-    parser.add_argument("--format", choices=("auto", "megatron", "huggingface", "nanogpt"), help="grammar of the logs")
+    parser.add_argument("--format", metavar="NAME", help="grammar of the logs: auto (default) or a name of docs/formats.md")
 
 
 def run(options: argparse.Namespace) -> int:

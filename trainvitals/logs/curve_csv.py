@@ -6,8 +6,7 @@ An empty cell is "not logged"; ``nan`` is a non-finite value. Read sparsely, as 
 from __future__ import annotations
 
 import csv
-from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from trainvitals.logs.grammar import Record
 from trainvitals.logs.times import LineTimes
@@ -31,18 +30,23 @@ class CurveCsv:
     """State: the header's columns."""
 
     name = "curve_csv"
-    prelude: tuple[str, ...] = ()
+    title = "CSV with a header; Lightning metrics.csv"
+    example = "step,loss,grad_norm,lr\\n1,2.5,0.9,0.0003"
+    is_from_source = False
+    literals: ClassVar[tuple[str, ...]] = ("step", "iteration")
+    is_document = True
+    is_weak = False
+    prelude: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, times: LineTimes) -> None:
         self._columns: list[str | None] | None = None
         self.bad_records = 0
 
     @staticmethod
-    def sniff(lines: Sequence[str]) -> float:
+    def claims(line: str) -> bool:
         """Only the first line that is no comment can be the header."""
-        first = next((line for line in lines if line.strip() and not line.startswith("#")), "")
-        columns = _header(first)
-        return 1.0 if columns is not None and "loss" in columns else 0.0
+        columns = _header(line)
+        return columns is not None and "loss" in columns
 
     def feed(self, line: str) -> list[Record]:
         if line.startswith("#"):
@@ -76,6 +80,9 @@ class CurveCsv:
             self.bad_records += 1
             return []
         return [Step(step, attempt, None, metrics.values, metrics.nonfinite)] if metrics else []
+
+    def idle(self) -> list[Record]:
+        return []
 
     def finish(self) -> list[Record]:
         return []

@@ -42,17 +42,26 @@ class Faults:
         self._times = times
         self._told: list[str] = []
 
-    def feed(self, line: str) -> list[Event]:
-        """The events of one line; most lines cost a few substring searches."""
+    def feed(self, line: str, prefix: str = "") -> list[Event]:
+        """The events of one line; most lines cost a few substring searches. ``prefix``: what the launcher wrote before it."""
         for literal in _LITERALS:
             if literal in line:
                 return self._look(line)
         return []
 
-    def step_seen(self) -> None:
+    def step_seen(self) -> list[Event]:
         """Training goes on: the burst is over."""
         if self._told:
             self._told = []
+        return []
+
+    def idle(self) -> list[Event]:
+        """Nothing more came for some seconds: what waits is told."""
+        return []
+
+    def finish(self) -> list[Event]:
+        """The log ends: what waits is told."""
+        return []
 
     def _look(self, line: str) -> list[Event]:
         if found := _OVERFLOW.search(line):

@@ -2,26 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from trainvitals.logs.curve_csv import CurveCsv
 from trainvitals.logs.grammar import Grammar
-from trainvitals.logs.hook_jsonl import HookJsonl
-from trainvitals.logs.huggingface import HuggingFace
-from trainvitals.logs.huggingface_state import HuggingFaceState
-from trainvitals.logs.megatron import Megatron
-from trainvitals.logs.nanogpt import NanoGPT
+from trainvitals.logs.registry import GRAMMARS
 from trainvitals.logs.times import LineTimes
 
-AnyGrammar = HookJsonl | Megatron | HuggingFace | NanoGPT | HuggingFaceState | CurveCsv
-#: In the order in which they are asked for a line.
-GRAMMARS: Mapping[str, type[AnyGrammar]] = {
-    grammar.name: grammar for grammar in (HookJsonl, Megatron, HuggingFace, NanoGPT, HuggingFaceState, CurveCsv)
-}
 #: Lines that a CSV or a JSON document may take to show what it is.
 _HEADER_LINES = 20
-_DOCUMENTS = (HuggingFaceState, CurveCsv)
 _PRELUDE = tuple(dict.fromkeys(literal for grammar in GRAMMARS.values() for literal in grammar.prelude))
 _BAR = "%|"
 _MAX_KEPT_LINES = 256
@@ -41,10 +30,11 @@ class FormatFinder:
         is_comment = line.startswith("#")
         self._lines += not is_comment  # comments above a header may be long
         for grammar in GRAMMARS.values():
-            if grammar in _DOCUMENTS and (self._lines > _HEADER_LINES or (grammar is CurveCsv and not self._is_csv_possible)):
+            if grammar.is_document and (self._lines > _HEADER_LINES or (grammar is CurveCsv and not self._is_csv_possible)):
                 continue
-            if grammar.sniff((line,)) >= 1.0:
-                return grammar(times)
+            if grammar.claims(line):
+                found: Grammar = grammar(times)
+                return found
         self._is_csv_possible = self._is_csv_possible and is_comment
         self._keep(line, end)
         return None

@@ -31,8 +31,12 @@ _PREFIX = re.compile(
 _MAX_PREFIXES = 6
 
 
-def strip_noise(text: str) -> str:
-    """``text`` without terminal codes and launcher prefixes; inner blanks stay."""
+#: Byte offset just behind the line end, text without noise, launcher prefixes that stood before it ("" mostly).
+Piece = tuple[int, str, str]
+
+
+def split_noise(text: str) -> tuple[str, str]:
+    """Text without terminal codes and launcher prefixes, and those prefixes (which name ranks and hosts); inner blanks stay."""
     if "\x1b" in text:
         text = _ANSI.sub("", text)
     start = 0
@@ -41,7 +45,12 @@ def strip_noise(text: str) -> str:
         if found is None:
             break
         start = found.end()
-    return text[start:] if start else text
+    return (text[start:], text[:start]) if start else (text, "")
+
+
+def strip_noise(text: str) -> str:
+    """``text`` without terminal codes and launcher prefixes."""
+    return split_noise(text)[0]
 
 
 class LineFramer:
@@ -67,32 +76,32 @@ class LineFramer:
 
     def feed(self, data: bytes) -> list[str]:
         """The pieces that ``data`` completes."""
-        return [text for _, text in self.feed_located(data)]
+        return [text for _, text, _ in self.feed_located(data)]
 
-    def feed_located(self, data: bytes) -> list[tuple[int, str]]:
-        """As ``feed``, each piece with the byte offset just behind its line end."""
-        pieces: list[tuple[int, str]] = []
+    def feed_located(self, data: bytes) -> list[Piece]:
+        """As ``feed``, each piece with its place and its prefix."""
+        pieces: list[Piece] = []
         base = self._offset
         start = 0
         for found in _LINE_END.finditer(data):
             end = found.start()
             if self._pending or end - start > MAX_LINE_BYTES:
                 self._keep(data[start:end])
-                text = self._take()
+                text, prefix = self._take()
             else:
-                text = _clean(data[start:end]) if end > start else ""
+                text, prefix = _clean(data[start:end]) if end > start else ("", "")
             if text:
-                pieces.append((base + end + 1, text))
+                pieces.append((base + end + 1, text, prefix))
             start = end + 1
         if start < len(data):
             self._keep(data[start:])
         self._offset = base + len(data)
         return pieces
 
-    def finish(self) -> list[str]:
+    def finish(self) -> list[Piece]:
         """The torn last line as it is; call it when nothing more will come."""
-        text = self._take() if self._pending else ""
-        return [text] if text else []
+        text, prefix = self._take() if self._pending else ("", "")
+        return [(self._offset, text, prefix)] if text else []
 
     def discard(self) -> bool:
         """Forget a torn line and count offsets from 0 again: another file begins. True when there was one."""
@@ -111,11 +120,11 @@ class LineFramer:
             self._is_overlong = True
             self.capped_lines += 1
 
-    def _take(self) -> str:
-        text = _clean(bytes(self._pending))
+    def _take(self) -> tuple[str, str]:
+        piece = _clean(bytes(self._pending))
         self._pending.clear()
         self._is_overlong = False
-        return text
+        return piece
 
     def to_state(self) -> dict[str, Any]:
         """JSON values only."""
@@ -134,7 +143,8 @@ class LineFramer:
         self.capped_lines = int(state["capped_lines"])
 
 
-def _clean(raw: bytes) -> str:
+def _clean(raw: bytes) -> tuple[str, str]:
     # A log truncated under a writer that does not append gets a hole: NUL bytes up to the old position.
     text = raw.decode("utf-8", "replace").strip("\0")
-    return strip_noise(text).rstrip()
+    text, prefix = split_noise(text)
+    return text.rstrip(), prefix

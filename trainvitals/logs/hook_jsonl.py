@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 from trainvitals.logs.grammar import Record
 from trainvitals.logs.times import LineTimes, checked_time_ns
@@ -34,7 +34,13 @@ class HookJsonl:
     """``take_header`` gives a header to whoever numbers the attempts."""
 
     name = "hook_jsonl"
-    prelude: tuple[str, ...] = ()
+    title = "the file of Trainvitals' own hook"
+    example = '{"type":"step","step":12,"time_ns":1770000000000000000,"values":{"loss":2.5}}'
+    is_from_source = False
+    literals: ClassVar[tuple[str, ...]] = ('"type"',)
+    is_document = True
+    is_weak = False
+    prelude: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, times: LineTimes) -> None:
         self._header: dict[str, Any] | None = None
@@ -42,16 +48,14 @@ class HookJsonl:
         self.bad_records = 0
 
     @staticmethod
-    def sniff(lines: Sequence[str]) -> float:
-        for line in lines:
-            if line.startswith("{") and '"type"' in line[:200]:
-                record = _load(line)
-                if record is not None and (
-                    (record.get("type") == "header" and "schema" in record)
-                    or (record.get("type") == "step" and isinstance(record.get("values"), dict))
-                ):
-                    return 1.0
-        return 0.0
+    def claims(line: str) -> bool:
+        if not line.startswith("{") or '"type"' not in line[:200]:
+            return False
+        record = _load(line)
+        return record is not None and (
+            (record.get("type") == "header" and "schema" in record)
+            or (record.get("type") == "step" and isinstance(record.get("values"), dict))
+        )
 
     def take_header(self) -> dict[str, Any] | None:
         """The header read last, once."""
@@ -104,6 +108,9 @@ class HookJsonl:
             return []
         text = f"The hook lost {self._counts['lost']} records and met {self._counts['errors']} errors since its start."
         return [Event("watch", time_ns, severity=Severity.WARNING, text=text, data=dict(self._counts))]
+
+    def idle(self) -> list[Record]:
+        return []
 
     def finish(self) -> list[Record]:
         return []

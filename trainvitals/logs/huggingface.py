@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from trainvitals.logs.grammar import Record, message, phase
 from trainvitals.logs.times import LineTimes
@@ -81,7 +81,13 @@ class HuggingFace:
     """State: what the log said about steps, the last step given out, and a line that waits for the bar behind it."""
 
     name = "huggingface"
-    prelude: tuple[str, ...] = (
+    title = "Hugging Face Trainer, what it prints"
+    example = "{'loss': 1.505, 'grad_norm': 0.61, 'learning_rate': 4.5e-06, 'epoch': 0.03}"
+    is_from_source = False
+    literals: ClassVar[tuple[str, ...]] = ("'loss':",)
+    is_document = False
+    is_weak = False
+    prelude: ClassVar[tuple[str, ...]] = (
         "%|",
         "Num Epochs = ",
         "Total optimization steps = ",
@@ -106,8 +112,8 @@ class HuggingFace:
         self.bad_records = 0
 
     @staticmethod
-    def sniff(lines: Sequence[str]) -> float:
-        return 1.0 if any("'loss':" in line and _pairs(line)[1] for line in lines) else 0.0
+    def claims(line: str) -> bool:
+        return "'loss':" in line and bool(_pairs(line)[1])
 
     def feed(self, line: str) -> list[Record]:
         has_bar = "%|" in line and self._read_bar(line)
@@ -129,6 +135,9 @@ class HuggingFace:
             self._start(int(found[1]))
             records.append(Event("resume", self._times.find(line), step=self._step, text=line.strip()[:500]))
         return records
+
+    def idle(self) -> list[Record]:
+        return []  # the bar that says which step it was is drawn when the next line comes
 
     def finish(self) -> list[Record]:
         return self._release(False) if self._waiting is not None else []

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 from trainvitals.logs.grammar import Record, message
 from trainvitals.logs.huggingface import ZeroLoss, metrics_of
@@ -25,7 +25,13 @@ class HuggingFaceState:
     """State: whether the list was reached, and the row being read."""
 
     name = "huggingface_state"
-    prelude: tuple[str, ...] = ()
+    title = "Hugging Face Trainer, trainer_state.json"
+    example = '{"log_history": [{"epoch": 0.1, "grad_norm": 0.5, "learning_rate": 1e-05, "loss": 2.5, "step": 10}]}'
+    is_from_source = False
+    literals: ClassVar[tuple[str, ...]] = ('"best_', '"log_history"')
+    is_document = True
+    is_weak = False
+    prelude: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, times: LineTimes) -> None:
         self._is_inside = False
@@ -34,8 +40,8 @@ class HuggingFaceState:
         self.bad_records = 0
 
     @staticmethod
-    def sniff(lines: Sequence[str]) -> float:
-        return 1.0 if any(_KNOWN.match(line.lstrip(" {")) for line in lines if '"' in line) else 0.0
+    def claims(line: str) -> bool:
+        return '"' in line and _KNOWN.match(line.lstrip(" {")) is not None
 
     def feed(self, line: str) -> list[Record]:
         text = line.strip()
@@ -57,6 +63,9 @@ class HuggingFaceState:
             value = parse_number(found[2])
             if value is not None:
                 self._row[found[1]] = value
+        return []
+
+    def idle(self) -> list[Record]:
         return []
 
     def finish(self) -> list[Record]:

@@ -9,8 +9,7 @@ missing loss (fp16 warm-up, NVIDIA/nccl issue 743).
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from trainvitals.logs.grammar import Record, message, phase
 from trainvitals.logs.times import LineTimes
@@ -55,7 +54,17 @@ class Megatron:
     """State: the loss key learnt from the log, and DeepSpeed's values for the coming Megatron line."""
 
     name = "megatron"
-    prelude: tuple[str, ...] = ("loaded checkpoint", "saved checkpoint", "saving checkpoint", "samples/sec", "skipped=")
+    title = "Megatron-LM of all generations and its forks"
+    example = (
+        " [2026-01-02 03:04:05] iteration       30/    5000 | consumed samples:         960 | elapsed time per iteration (ms): 900.5 | "
+        "learning rate: 3.000E-05 | global batch size:    32 | lm loss: 4.500000E+00 | loss scale: 1.0 | grad norm: 1.750 | "
+        "number of skipped iterations:   0 | number of nan iterations:   0 |"
+    )
+    is_from_source = False
+    literals: ClassVar[tuple[str, ...]] = ("iteration",)
+    is_document = False
+    is_weak = False
+    prelude: ClassVar[tuple[str, ...]] = ("loaded checkpoint", "saved checkpoint", "saving checkpoint", "samples/sec", "skipped=")
 
     def __init__(self, times: LineTimes) -> None:
         self._times = times
@@ -64,8 +73,8 @@ class Megatron:
         self.bad_records = 0
 
     @staticmethod
-    def sniff(lines: Sequence[str]) -> float:
-        return 1.0 if any("iteration" in line and _MARKER.search(line) for line in lines) else 0.0
+    def claims(line: str) -> bool:
+        return "iteration" in line and _MARKER.search(line) is not None
 
     def feed(self, line: str) -> list[Record]:
         if "iteration" in line:
@@ -82,6 +91,9 @@ class Megatron:
             return self._side_line(line)
         if "samples/sec" in line or "skipped=" in line:
             self._deepspeed(line)
+        return []
+
+    def idle(self) -> list[Record]:
         return []
 
     def finish(self) -> list[Record]:

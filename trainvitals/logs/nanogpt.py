@@ -11,8 +11,7 @@ Lines of validation are no steps. Some of these logs begin with the whole source
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from trainvitals.logs.grammar import Record, message, phase
 from trainvitals.logs.times import LineTimes
@@ -56,15 +55,21 @@ class NanoGPT:
     """No state: each line stands for itself."""
 
     name = "nanogpt"
-    prelude: tuple[str, ...] = ("Resuming training from ", "val loss")
+    title = "nanoGPT, build-nanogpt, llm.c, modded-nanogpt"
+    example = "iter 120: loss 3.9000, time 500.25ms, mfu 30.00%"
+    is_from_source = False
+    literals: ClassVar[tuple[str, ...]] = ("loss", " trl:")
+    is_document = False
+    is_weak = False
+    prelude: ClassVar[tuple[str, ...]] = ("Resuming training from ", "val loss")
 
     def __init__(self, times: LineTimes) -> None:
         self._times = times
         self.bad_records = 0
 
     @staticmethod
-    def sniff(lines: Sequence[str]) -> float:
-        return 1.0 if any("l" in line and _find(line) for line in lines) else 0.0
+    def claims(line: str) -> bool:
+        return _find(line) is not None
 
     def feed(self, line: str) -> list[Record]:
         found = _find(line)
@@ -85,6 +90,9 @@ class NanoGPT:
                     return [message(line.strip(), json_safe({"validation_loss": value}), int(validation[1]))]
         if line.startswith("Resuming training from "):
             return [phase("start", "begin", line)]
+        return []
+
+    def idle(self) -> list[Record]:
         return []
 
     def finish(self) -> list[Record]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -11,19 +11,16 @@ from trainvitals.errors import InputError
 from trainvitals.identity import event_id
 from trainvitals.logs.attempts import AttemptTracker, Verdict
 from trainvitals.logs.faults import Faults
-from trainvitals.logs.finder import GRAMMARS, FormatFinder
+from trainvitals.logs.finder import FormatFinder
 from trainvitals.logs.framing import LineFramer
 from trainvitals.logs.grammar import Grammar
 from trainvitals.logs.hook_jsonl import HookJsonl
+from trainvitals.logs.registry import ALIASES, GRAMMARS
 from trainvitals.logs.times import LineTimes
 from trainvitals.logs.values import is_extra
 from trainvitals.records import Event, Step
 from trainvitals.schema import MAX_EXTRA_METRICS
 
-ALIASES = {"hook": "hook_jsonl", "csv": "curve_csv", "hf": "huggingface", "trainer_state": "huggingface_state"}
-FORMATS = ("auto", *GRAMMARS, *ALIASES)
-#: Formats of whole files, which hold nothing else: their text is no place to look for faults.
-_DATA_FORMATS = frozenset({"hook_jsonl", "huggingface_state", "curve_csv"})
 #: The log's identity is the checksum of so many of its first bytes.
 KEY_BYTES = 4096
 
@@ -84,19 +81,29 @@ class Parser:
         if len(self._head) < KEY_BYTES:
             self._head += data[: KEY_BYTES - len(self._head)]
         records: list[Step | Event] = []
-        for end, line in self._framer.feed_located(data):
-            self._line(line, end, records)
+        for end, line, prefix in self._framer.feed_located(data):
+            self._line(line, prefix, end, records)
         return records
 
     def finish(self) -> list[Step | Event]:
         """The last line, even if it has no end, and what only the end completes."""
         records: list[Step | Event] = []
-        end = self._framer.offset
-        for line in self._framer.finish():
-            self._line(line, end, records)
-        for record in self._grammar.finish() if self._grammar is not None else ():
-            self._take(record, end, records)
+        for end, line, prefix in self._framer.finish():
+            self._line(line, prefix, end, records)
+        self._take_all(self._grammar.finish() if self._grammar is not None else (), records)
+        records.extend(self._numbered(event, self._framer.offset) for event in self._faults.finish())
         return records
+
+    def idle(self) -> list[Step | Event]:
+        """What waits for a further line, when none came for some seconds. Call it between two ``feed``s, or never."""
+        records: list[Step | Event] = []
+        self._take_all(self._grammar.idle() if self._grammar is not None else (), records)
+        records.extend(self._numbered(event, self._framer.offset) for event in self._faults.idle())
+        return records
+
+    def _take_all(self, found: Iterable[Step | Event], records: list[Step | Event]) -> None:
+        for record in found:
+            self._take(record, self._framer.offset, records)
 
     def next_file(self, mtime_ns: int | None = None) -> None:
         """What follows is another file of the same log (rotated, or truncated). A torn line is lost, and counted."""
@@ -106,15 +113,15 @@ class Parser:
         self._tracker.other_file()
         self._times.mtime_ns = mtime_ns
 
-    def _line(self, line: str, end: int, records: list[Step | Event]) -> None:
+    def _line(self, line: str, prefix: str, end: int, records: list[Step | Event]) -> None:
         kept: list[tuple[int, str]] = []
         if self._grammar is None:
             self._grammar = self._finder.find(line, end, self._times)
             if self._grammar is not None:
                 kept, self._finder.kept = self._finder.kept, []
         grammar_in_use = self._grammar
-        if grammar_in_use is None or grammar_in_use.name not in _DATA_FORMATS:
-            records.extend(self._numbered(event, end) for event in self._faults.feed(line))
+        if grammar_in_use is None or not grammar_in_use.is_document:
+            records.extend(self._numbered(event, end) for event in self._faults.feed(line, prefix))
         if grammar_in_use is not None:
             for earlier_end, earlier in kept:
                 for record in grammar_in_use.feed(earlier):
@@ -140,7 +147,7 @@ class Parser:
         if verdict is Verdict.REPEATED:
             self._counts["repeated_steps"] += 1
             return
-        self._faults.step_seen()
+        records.extend(self._numbered(event, end) for event in self._faults.step_seen())
         number = self._tracker.number
         if verdict is Verdict.NEW_ATTEMPT:
             records.append(self._attempt_start(record, end))

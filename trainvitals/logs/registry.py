@@ -1,0 +1,30 @@
+"""All grammars, in the order in which they are asked for a line: the more particular before the more general."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+from trainvitals.logs.curve_csv import CurveCsv
+from trainvitals.logs.hook_jsonl import HookJsonl
+from trainvitals.logs.huggingface import HuggingFace
+from trainvitals.logs.huggingface_state import HuggingFaceState
+from trainvitals.logs.megatron import Megatron
+from trainvitals.logs.nanogpt import NanoGPT
+
+_ALL: tuple[type[Any], ...] = (
+    HookJsonl,
+    Megatron,
+    HuggingFace,
+    NanoGPT,
+    HuggingFaceState,
+    CurveCsv,
+)
+#: name -> class, each a ``Grammar``
+GRAMMARS: Mapping[str, type[Any]] = MappingProxyType({grammar.name: grammar for grammar in _ALL})
+#: Other spellings that ``--format`` and ``log_format`` take.
+ALIASES: Mapping[str, str] = MappingProxyType(
+    {"hook": "hook_jsonl", "csv": "curve_csv", "hf": "huggingface", "trainer_state": "huggingface_state"}
+)
+FORMATS = ("auto", *GRAMMARS, *ALIASES)

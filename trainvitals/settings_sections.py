@@ -1,0 +1,151 @@
+"""The tables of settings: each key with its default, its help and its choices. ``trainvitals.settings`` reads files into them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
+
+
+def setting(default: Any, help: str, *, choices: tuple[str, ...] = ()) -> Any:
+    metadata = {"help": help, "choices": choices}
+    if isinstance(default, (list, dict, tuple)):
+        return field(default_factory=lambda: default, metadata=metadata)
+    return field(default=default, metadata=metadata)
+
+
+@dataclass(frozen=True)
+class RunSettings:
+    """One ``[[runs]]`` table."""
+
+    name: str = setting("", "name of the run, as shown and stored")
+    dir: str = setting("", "run directory: the hook's files, attempts, control files; shared with the trainer")
+    logs: tuple[str, ...] = setting((), "globs of the trainer's log files")
+    rank_logs: tuple[str, ...] = setting(
+        (), "globs of logs that are only read when the trainer died: stderr of each rank, torchrun's log directory"
+    )
+    log_format: str = setting("auto", "grammar of the log: auto, a name of docs/formats.md, or that of a [formats.NAME] table")
+    log_timezone: str = setting("UTC", "time zone of log times that name none")
+    checkpoints: tuple[str, ...] = setting((), "directories that hold the run's checkpoints")
+    steps_from: str = setting(
+        "auto", "the one source of steps; auto = the hook's file if there is one", choices=("auto", "hook", "log")
+    )
+    gpus: int = setting(0, "GPUs of the run, 0 = not said; used for GPU-hours")
+    total_steps: int = setting(0, "planned number of steps, 0 = not said; used for the time left")
+    checkpoint_every_steps: int = setting(0, "planned steps between checkpoints, 0 = learnt")
+    breaker: str = setting("dry-run", "circuit breaker of this run", choices=("off", "dry-run", "armed"))
+
+
+@dataclass(frozen=True)
+class BreakerSettings:
+    """``[breaker]``: when an armed breaker pauses. Defaults and evidence: docs/detection.md."""
+
+    nonfinite_in_a_row: int = setting(3, "non-finite points in a row that trip")
+    points: int = setting(100, "points of an open loss incident, at or above share_of_peak of its peak, that trip")
+    lost_progress: float = setting(0.02, "a point counts when it is this share of (initial loss - level) above the level")
+    share_of_peak: float = setting(0.30, "... and at least this share of the incident's own peak")
+    quiet_start_points: int = setting(200, "never trips in this many points after a start or a resume (non-finite excepted)")
+    cool_down_points: int = setting(500, "disarmed for this many points after a person paused or resumed")
+    pauses_per_day: int = setting(2, "automatic pauses in 24 h; after that it only alerts")
+
+
+@dataclass(frozen=True)
+class FormatSettings:
+    """One ``[formats.NAME]`` table: the log of a home-made trainer. Details: docs/formats.md."""
+
+    pattern: str = setting("", "regular expression (RE2) of a step's line; named groups: step, loss, any other metric")
+
+
+@dataclass(frozen=True)
+class LogSettings:
+    """``[logs]``: what is read and kept of the logs when a trainer died."""
+
+    tail_bytes: int = setting(256 * 1024, "bytes read from the end of each log when the trainer died")
+    kept_bytes: int = setting(64 * 1024 * 1024, "bytes of such ends that are kept per attempt, those of the likely causes first")
+    kept_attempts: int = setting(20, "attempts whose ends are kept; older ones are deleted")
+
+
+@dataclass(frozen=True)
+class WatchSettings:
+    """``[watch]``"""
+
+    poll_s: float = setting(0.5, "seconds between two looks at the files of a run")
+    checkpoint_scan_s: float = setting(10.0, "seconds between two scans of the checkpoint directories")
+    checkpoint_settle_s: float = setting(10.0, "seconds that a checkpoint must stand still before anything bad is said of it")
+    checkpoint_unfinished_s: float = setting(30.0, "the same for the newest one, which a trainer may write with long pauses")
+    heartbeat_s: float = setting(2.0, "seconds between two heartbeats of the watchdog")
+
+
+@dataclass(frozen=True)
+class GpuSettings:
+    """``[gpu]``"""
+
+    enabled: bool = setting(True, "collect GPU health of this machine through NVML")
+    period_s: float = setting(10.0, "seconds between two samples")
+    deadline_s: float = setting(8.0, "a poll that takes longer is called unresponsive")
+
+
+@dataclass(frozen=True)
+class RetentionSettings:
+    """``[retention]``: days that rows are kept, 0 = for ever. Details: docs/rollups.md."""
+
+    hardware_days: int = setting(14, "days that rows of gpu, node and heartbeat are kept as they were sampled, 0 = for ever")
+    node_10m_days: int = setting(0, "days that the 10-minute summaries of nodes are kept, 0 = for ever")
+    train_days: int = setting(0, "days that single training steps are kept (their roll-ups stay), 0 = for ever")
+    train_rollup_days: int = setting(0, "days that the 1-minute, 10-minute and 1-hour roll-ups of steps are kept, 0 = for ever")
+    event_days: int = setting(0, "days that events are kept, 0 = for ever")
+
+
+@dataclass(frozen=True)
+class DashboardSettings:
+    """``[dashboard]``"""
+
+    port: int = setting(8501, "port of the web server; it listens on 127.0.0.1 only")
+    public_url: str = setting("", "address under which people reach the dashboard; used in links")
+    wiki_origins: tuple[str, ...] = setting((), "origins that may embed the wall page")
+    refresh_s: float = setting(2.0, "seconds between two refreshes of the pages")
+
+
+@dataclass(frozen=True)
+class SpoolSettings:
+    """``[spool]``: what waits on this machine's disk for a store on another machine; the embedded store needs none."""
+
+    dir: str = setting("", "directory of the spool files, on a local disk; empty = the default place of this user")
+    max_bytes: int = setting(256 * 1024 * 1024, "bytes that one spool holds; beyond it the oldest points are dropped and counted")
+    max_age_s: float = setting(7 * 86_400.0, "seconds that a point waits; older ones are dropped and counted")
+    max_dead_letters: int = setting(10_000, "refused points that are kept; beyond it the oldest are dropped and counted")
+
+
+@dataclass(frozen=True)
+class InfluxdbSettings:
+    """``[influxdb]``: how to talk to the server that ``store`` names. Secrets stand in files or in the environment only
+    (TRAINVITALS_INFLUXDB_TOKEN, TRAINVITALS_INFLUXDB_PASSWORD)."""
+
+    token_file: str = setting("", "file that holds the token (2.x, 3, Cloud); read again when the server refuses it")
+    user: str = setting("", "user of a 1.x server with auth-enabled")
+    password_file: str = setting("", "file that holds the user's password")
+    org: str = setting("", "organization of a 2.x server")
+    database: str = setting("health", "database or bucket of hardware samples, kept for days")
+    database_long: str = setting("health_long", "database or bucket of training, roll-ups and events, kept for good")
+    timeout_s: float = setting(30.0, "seconds that one request may take")
+    verify: bool = setting(True, "check the server's certificate")
+    ca_file: str = setting("", "certificates to check it with, empty = those of this system")
+    compress: bool = setting(False, "compress what is written (gzip), for servers far away")
+    write_path: str = setting(
+        "auto", "v1 = /write, v2 = /api/v2/write, auto = by the server's version", choices=("auto", "v1", "v2")
+    )
+
+
+SECTIONS: Mapping[str, type] = MappingProxyType(
+    {
+        "breaker": BreakerSettings,
+        "watch": WatchSettings,
+        "logs": LogSettings,
+        "gpu": GpuSettings,
+        "retention": RetentionSettings,
+        "dashboard": DashboardSettings,
+        "spool": SpoolSettings,
+        "influxdb": InfluxdbSettings,
+    }
+)
