@@ -26,8 +26,10 @@ from trainvitals.clock import Clock, SystemClock
 from trainvitals.hook import encode
 from trainvitals.hook.appender import Appender
 from trainvitals.hook.filesystem import can_hang
+from trainvitals.hook.metadata import MetadataWriter
 from trainvitals.hook.process import pid_namespace
 from trainvitals.hook.queue import QueuedWriter
+from trainvitals.hook.surroundings import job_id
 
 SCHEMA = 1
 LOCAL_DIR_VARIABLE = "TRAINVITALS_LOCAL_DIR"
@@ -68,6 +70,7 @@ class Recorder:
         self._started_ns = 0
         self._queue: QueuedWriter | None = None
         self._appender = Appender("", self._header)
+        self._metadata = MetadataWriter(lambda data: self._event("metadata", None, "", data), self._failed)
         try:
             self._started_ns = self._time_ns()
             place = os.environ.get(LOCAL_DIR_VARIABLE) or os.fspath(run_dir)
@@ -144,6 +147,24 @@ class Recorder:
         named = {"source": source, "shards": shards, "sample_first": sample_first, "sample_last": sample_last}
         self._event("data", step, "", {name: value for name, value in named.items() if value is not None} | more)
 
+    def describe(
+        self, config: object = None, *, layout: object = None, ranks: object = None, script: object = None, **facts: object
+    ) -> None:
+        """What this start is made of; call it once before the first step. A later call replaces the sections that it gives.
+
+        config: any mapping, dataclass, argparse or ``TrainingArguments``; secrets are masked. layout: tp, pp, dp, cp, ep, batch
+        sizes. ranks: mappings with rank, host, local_rank, gpu_uuid. script: the trainer's file (default: ``sys.argv[0]``).
+        facts: precision, max_grad_norm, tokens_per_step, peak_flops_per_gpu and the like. Script, git, packages, software,
+        environment and job are looked up in a thread. Nothing raises and nothing waits; the hook's file is all that is written.
+        """
+        try:
+            if self._closed:
+                self._failed("describe() after close()", lost=1)
+                return
+            self._metadata.describe(config, layout, ranks, script, facts, self._world_size)
+        except Exception as error:  # noqa: BLE001 - nothing may raise into the trainer; counted and warned of
+            self._failed(f"describe: {type(error).__name__}: {error}")
+
     def resumed(self, step: object = None, **data: object) -> None:
         """Training continues from the checkpoint of this step; call it once, before the first step."""
         self._event("resume", step, "", data)
@@ -168,6 +189,10 @@ class Recorder:
         """Write what waits and give the file back; later calls are counted as lost."""
         if self._closed:
             return
+        try:
+            self._metadata.close()
+        except Exception as error:  # noqa: BLE001 - nothing may raise into the trainer; counted and warned of
+            self._failed(f"{type(error).__name__}: {error}")
         self._closed = True
         try:
             if self._queue is not None:
@@ -214,11 +239,13 @@ class Recorder:
         return f'{{"type":"step","step":{step},"time_ns":{now_ns},{values}}}\n'
 
     def _header(self) -> str:
+        job = job_id(os.environ)
+        job_field = f',"job":{encode.text(job)}' if job else ""
         return (
             f'{{"type":"header","schema":{SCHEMA},"run":{encode.text(self._run)},"pid":{self._pid},'
             f'"host":{encode.text(os.uname().nodename)},"started_ns":{self._started_ns},"rank":{self._rank},'
             f'"world_size":{self._world_size},"hook_version":{encode.text(__version__)},'
-            f'"pid_namespace":{encode.text(pid_namespace())}}}\n'
+            f'"pid_namespace":{encode.text(pid_namespace())}{job_field}}}\n'
         )
 
     def _path(self, child: bool = False) -> str:
@@ -248,6 +275,7 @@ class Recorder:
         self._pid = os.getpid()
         self._started_ns = self._time_ns()
         self._finished = False
+        self._metadata.after_fork()
         self._appender.after_fork(self._path(child=True))
         if self._queue is not None:
             self._queue.after_fork()
