@@ -48,6 +48,13 @@ class AttemptTracker:
 
     def judge(self, step: int, named: int = 0, is_ordered: bool = False) -> Verdict:
         """``named``: the attempt's number in the file, 0 = not said. ``is_ordered``: one writer, nothing can be late."""
+        recent = self._recent
+        if recent and step > recent[-1] and named == self._named and not self._is_restarting:
+            self._is_other_file = False  # what nearly every line is
+            recent.append(step)
+            if len(recent) > REORDER_POINTS + 1:
+                del recent[0]
+            return Verdict.NEXT
         is_new = self.number == 0 or self._is_restarting or named != self._named
         if not is_new and not self._is_near(step, is_ordered or self._is_other_file):
             is_new = True

@@ -29,7 +29,7 @@ _TABLE: tuple[tuple[str, re.Pattern[str] | None, str], ...] = (
     ("ECC error", re.compile(r"uncorrectable ECC error", re.IGNORECASE), "gpu_error"),
     ("ChildFailedError", re.compile(r"ChildFailedError(?::|\Z)"), "process_failed"),
 )
-_LITERALS = (*dict.fromkeys(row[0] for row in _TABLE), "OVERFLOW!")
+LITERALS = (*dict.fromkeys(row[0] for row in _TABLE), "OVERFLOW!")
 #: What a launcher says when a process has died of any of the others.
 _CONSEQUENCES = frozenset({"process_failed", "cancelled"})
 _OVERFLOW = re.compile(r"OVERFLOW!.{0,80}?Attempted loss scale: ([\d.e+]{1,40}), reducing to ([\d.e+]{1,40})", re.ASCII)
@@ -38,13 +38,18 @@ _OVERFLOW = re.compile(r"OVERFLOW!.{0,80}?Attempted loss scale: ([\d.e+]{1,40}),
 class Faults:
     """State: the classes already told in this burst."""
 
+    #: Every line that ``feed`` may make anything of holds one of these, letter by letter.
+    LITERALS = LITERALS
+    #: Whether something is held, so that every further line must be fed, and not only those with a literal.
+    is_waiting = False
+
     def __init__(self, times: LineTimes) -> None:
         self._times = times
         self._told: list[str] = []
 
     def feed(self, line: str, prefix: str = "") -> list[Event]:
         """The events of one line; most lines cost a few substring searches. ``prefix``: what the launcher wrote before it."""
-        for literal in _LITERALS:
+        for literal in LITERALS:
             if literal in line:
                 return self._look(line)
         return []

@@ -82,21 +82,47 @@ class LineFramer:
         """As ``feed``, each piece with its place and its prefix."""
         pieces: list[Piece] = []
         base = self._offset
+        self._offset = base + len(data)
         start = 0
-        for found in _LINE_END.finditer(data):
-            end = found.start()
-            if self._pending or end - start > MAX_LINE_BYTES:
-                self._keep(data[start:end])
-                text, prefix = self._take()
-            else:
-                text, prefix = _clean(data[start:end]) if end > start else ("", "")
+        if self._pending:
+            found = _LINE_END.search(data)
+            if found is None:
+                self._keep(data)
+                return pieces
+            self._keep(data[: found.start()])
+            text, prefix = self._take()
+            start = found.end()
             if text:
-                pieces.append((base + end + 1, text, prefix))
+                pieces.append((base + start, text, prefix))
+        end = max(data.rfind(b"\n"), data.rfind(b"\r"))
+        if end >= start:
+            self._whole_lines(data[start:end], base + start, pieces)
             start = end + 1
         if start < len(data):
             self._keep(data[start:])
-        self._offset = base + len(data)
         return pieces
+
+    def _whole_lines(self, body: bytes, offset: int, pieces: list[Piece]) -> None:
+        """``body``: lines with their ends between them, but none behind the last one."""
+        is_noisy = b"\x1b" in body or b"\0" in body
+        match = _PREFIX.match
+        # One pass over the chunk is several times as fast as one a line; a \r is as long as a \n, so places stay.
+        for raw in body.replace(b"\r", b"\n").split(b"\n"):
+            offset += len(raw) + 1
+            if not raw:
+                continue
+            if len(raw) > MAX_LINE_BYTES:
+                self._keep(raw)
+                text, prefix = self._take()
+            elif is_noisy:
+                text, prefix = _clean(raw)
+            else:
+                text, prefix = raw.decode("utf-8", "replace"), ""
+                if match(text) is not None:
+                    text, prefix = split_noise(text)
+                text = text.rstrip()
+            if text:
+                pieces.append((offset, text, prefix))
 
     def finish(self) -> list[Piece]:
         """The torn last line as it is; call it when nothing more will come."""

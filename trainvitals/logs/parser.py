@@ -5,24 +5,27 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any
 
 from trainvitals.errors import InputError
 from trainvitals.identity import event_id
 from trainvitals.logs.attempts import AttemptTracker, Verdict
+from trainvitals.logs.changes import FormatChanges
 from trainvitals.logs.faults import Faults
-from trainvitals.logs.finder import FormatFinder
+from trainvitals.logs.finder import FormatFinder, Located, Prelude
 from trainvitals.logs.framing import LineFramer
 from trainvitals.logs.grammar import Grammar
 from trainvitals.logs.hook_jsonl import HookJsonl
 from trainvitals.logs.registry import ALIASES, GRAMMARS
+from trainvitals.logs.screen import FaultScreen
 from trainvitals.logs.times import LineTimes
-from trainvitals.logs.values import is_extra
+from trainvitals.logs.values import ExtraMetrics
 from trainvitals.records import Event, Step
-from trainvitals.schema import MAX_EXTRA_METRICS
 
 #: The log's identity is the checksum of so many of its first bytes.
 KEY_BYTES = 4096
+_NONE: Mapping[str, type[Any]] = MappingProxyType({})
 
 
 class Parser:
@@ -30,31 +33,51 @@ class Parser:
 
     ``attempt_start`` comes before the first step of each attempt, numbered from 1; ``data.key`` names the attempt for
     ever: host/pid/started_ns for the hook, else the sha256 of the log's first 4 KiB (or of what stood there up to the
-    first step) + ``/`` + number of the rewind. Events before the first step of an attempt have no attempt number.
+    first line of its format) + ``/`` + number of the rewind. Events before the first step of an attempt have no attempt number.
 
-    ``counters``: capped_lines, torn_lines, bad_records, repeated_steps, dropped_metrics.
+    ``custom``: name -> grammar class of the home-made formats, which are asked before all others.
+
+    ``counters``: capped_lines, torn_lines, bad_records, repeated_steps, dropped_metrics, dropped_lines.
     """
 
-    def __init__(self, format: str = "auto", timezone: str = "UTC", mtime_ns: int | None = None) -> None:
-        wanted = ALIASES.get(format, format)
-        if wanted != "auto" and wanted not in GRAMMARS:
-            raise InputError(f"{format!r} is no known log format; use one of {', '.join(('auto', *GRAMMARS))}.")
+    def __init__(
+        self,
+        format: str = "auto",
+        timezone: str = "UTC",
+        mtime_ns: int | None = None,
+        *,
+        custom: Mapping[str, type[Any]] = _NONE,
+    ) -> None:
+        self._grammars = {**custom, **{name: grammar for name, grammar in GRAMMARS.items() if name not in custom}}
+        wanted = format if format in custom else ALIASES.get(format, format)
+        if wanted != "auto" and wanted not in self._grammars:
+            raise InputError(f"{format!r} is no known log format; use one of {', '.join(('auto', *self._grammars))}.")
         self._wanted = wanted
         self._times = LineTimes(timezone, mtime_ns)
         self._framer = LineFramer()
         self._faults = Faults(self._times)
+        self._screen = FaultScreen()
+        self._fault_origin = ""
         self._tracker = AttemptTracker()
-        self._grammar: Grammar | None = GRAMMARS[wanted](self._times) if wanted != "auto" else None
+        self._extras = ExtraMetrics()
+        self._finder = FormatFinder(custom)
+        self._prelude = Prelude(self._grammars.values())
+        self._changes = FormatChanges(tuple(self._grammars.values()))
+        self._grammar: Grammar | None = None
+        self._hook: HookJsonl | None = None
+        self._may_change = self._is_document = False
+        if wanted != "auto":
+            self._use(self._grammars[wanted](self._times))
         self._head = bytearray()
-        self._finder = FormatFinder()
+        self._key_end: int | None = None  # where the first line of this file ends that its format claims
         self._rewind: int | None = None  # number of the attempt inside this file, None before its first
         self._file_digest = ""
         self._hook_key: str | None = None
         self._hook_rewind = 0
         self._header: dict[str, Any] = {}
-        self._extras: set[str] = set()
         self._events = 0
-        self._counts = {"torn_lines": 0, "repeated_steps": 0, "dropped_metrics": 0}
+        self._counts = {"torn_lines": 0, "repeated_steps": 0}
+        self._past_bad_records = 0
 
     @property
     def format(self) -> str | None:
@@ -74,65 +97,125 @@ class Parser:
     def counters(self) -> dict[str, int]:
         """What was left out, by reason."""
         bad_records = self._grammar.bad_records if self._grammar is not None else 0
-        return {"capped_lines": self._framer.capped_lines, "bad_records": bad_records, **self._counts}
+        return {
+            "capped_lines": self._framer.capped_lines,
+            "bad_records": self._past_bad_records + bad_records,
+            "dropped_metrics": self._extras.dropped,
+            "dropped_lines": self._changes.dropped_lines,
+            **self._counts,
+        }
 
     def feed(self, data: bytes) -> list[Step | Event]:
         """Records that ``data`` completes."""
         if len(self._head) < KEY_BYTES:
             self._head += data[: KEY_BYTES - len(self._head)]
+        is_torn = self._framer.has_torn_line  # then the first line stood in an earlier chunk, in part
+        is_harmless = self._screen.is_harmless(data)
         records: list[Step | Event] = []
         for end, line, prefix in self._framer.feed_located(data):
-            self._line(line, prefix, end, records)
+            if is_torn or not is_harmless or self._faults.is_waiting:
+                self._look_for_faults(line, prefix, end, records)
+                is_torn = False
+            self._line(line, end, records)
         return records
 
     def finish(self) -> list[Step | Event]:
         """The last line, even if it has no end, and what only the end completes."""
         records: list[Step | Event] = []
         for end, line, prefix in self._framer.finish():
-            self._line(line, prefix, end, records)
-        self._take_all(self._grammar.finish() if self._grammar is not None else (), records)
-        records.extend(self._numbered(event, self._framer.offset) for event in self._faults.finish())
+            self._look_for_faults(line, prefix, end, records)
+            self._line(line, end, records)
+        self._take_all(self._grammar.finish() if self._grammar is not None else (), self._framer.offset, records)
+        self._tell_faults(self._faults.finish(), records)
         return records
 
     def idle(self) -> list[Step | Event]:
         """What waits for a further line, when none came for some seconds. Call it between two ``feed``s, or never."""
         records: list[Step | Event] = []
-        self._take_all(self._grammar.idle() if self._grammar is not None else (), records)
-        records.extend(self._numbered(event, self._framer.offset) for event in self._faults.idle())
+        self._take_all(self._grammar.idle() if self._grammar is not None else (), self._framer.offset, records)
+        self._tell_faults(self._faults.idle(), records)
         return records
-
-    def _take_all(self, found: Iterable[Step | Event], records: list[Step | Event]) -> None:
-        for record in found:
-            self._take(record, self._framer.offset, records)
 
     def next_file(self, mtime_ns: int | None = None) -> None:
         """What follows is another file of the same log (rotated, or truncated). A torn line is lost, and counted."""
         self._counts["torn_lines"] += self._framer.discard()
         self._head.clear()
-        self._rewind = None
+        self._rewind = self._key_end = None
         self._tracker.other_file()
         self._times.mtime_ns = mtime_ns
 
-    def _line(self, line: str, prefix: str, end: int, records: list[Step | Event]) -> None:
-        kept: list[tuple[int, str]] = []
-        if self._grammar is None:
-            self._grammar = self._finder.find(line, end, self._times)
-            if self._grammar is not None:
-                kept, self._finder.kept = self._finder.kept, []
-        grammar_in_use = self._grammar
-        if grammar_in_use is None or not grammar_in_use.is_document:
-            records.extend(self._numbered(event, end) for event in self._faults.feed(line, prefix))
-        if grammar_in_use is not None:
-            for earlier_end, earlier in kept:
-                for record in grammar_in_use.feed(earlier):
-                    self._take(record, earlier_end, records)
-            for record in grammar_in_use.feed(line):
+    def _use(self, grammar: Any) -> None:
+        if self._grammar is not None:
+            self._past_bad_records += self._grammar.bad_records
+        self._grammar = grammar
+        self._hook = grammar if isinstance(grammar, HookJsonl) else None
+        self._is_document = grammar.is_document
+        self._may_change = self._wanted == "auto" and self._hook is None
+
+    def _look_for_faults(self, line: str, prefix: str, end: int, records: list[Step | Event]) -> None:
+        faults = self._faults
+        if self._is_document or not (faults.is_waiting or self._screen.may_concern(line)):
+            return
+        if not faults.is_waiting:
+            self._fault_origin = self._digest(end)[:16]
+        self._tell_faults(faults.feed(line, prefix), records)
+
+    def _tell_faults(self, events: Iterable[Event], records: list[Step | Event]) -> None:
+        records.extend(self._numbered(event, self._fault_origin) for event in events)
+
+    def _line(self, line: str, end: int, records: list[Step | Event]) -> None:
+        grammar = self._grammar or self._find(line, end, records)
+        if grammar is None:
+            return
+        if self._key_end is None and grammar.claims(line):
+            self._key_end = end
+        found = grammar.feed(line)
+        if found:
+            for record in found:
                 self._take(record, end, records)
-            if isinstance(grammar_in_use, HookJsonl) and (header := grammar_in_use.take_header()) is not None:
-                self._hook_key = "/".join(str(header.get(name, "")) for name in ("host", "pid", "started_ns"))
-                self._hook_rewind = 0
-                self._header = header
-                self._tracker.restart()
+        elif self._may_change:
+            self._prelude.look(line, end)
+            change = self._changes.offer(line, end, type(grammar))
+            if change is not None:
+                self._change(*change, records)
+        if self._hook is not None:
+            self._take_header()
+
+    def _find(self, line: str, end: int, records: list[Step | Event]) -> Grammar | None:
+        found = self._finder.find(line)
+        if found is None:
+            self._prelude.look(line, end)
+            return None
+        grammar: Grammar = found(self._times)
+        self._use(grammar)
+        self._key_end = end
+        self._feed_again(self._prelude.take(), records)
+        return grammar
+
+    def _change(self, other: type[Any], lines: list[Located], records: list[Step | Event]) -> None:
+        """The log goes on in another format. What a weak grammar still holds is what the line just claimed says better."""
+        grammar = self._grammar
+        if grammar is not None and not grammar.is_weak:
+            self._take_all(grammar.finish(), lines[0][0], records)
+        earlier = [place for place in self._prelude.take() if place[0] < lines[0][0]]
+        self._use(other(self._times))
+        self._feed_again([*earlier, *lines], records)
+
+    def _feed_again(self, lines: Iterable[Located], records: list[Step | Event]) -> None:
+        for end, line in lines:
+            if self._grammar is not None:
+                self._take_all(self._grammar.feed(line), end, records)
+
+    def _take_all(self, found: Iterable[Step | Event], end: int, records: list[Step | Event]) -> None:
+        for record in found:
+            self._take(record, end, records)
+
+    def _take_header(self) -> None:
+        if self._hook is not None and (header := self._hook.take_header()) is not None:
+            self._hook_key = "/".join(str(header.get(name, "")) for name in ("host", "pid", "started_ns"))
+            self._hook_rewind = 0
+            self._header = header
+            self._tracker.restart()
 
     def _take(self, record: Step | Event, end: int, records: list[Step | Event]) -> None:
         if isinstance(record, Event):
@@ -141,17 +224,26 @@ class Parser:
                 record.kind == "resume" or (record.kind == "phase" and record.data.get("phase") == "start")
             ):
                 self._tracker.restart()
-            records.append(self._numbered(record, end))
+            place = end if self._key_end is None else min(end, self._key_end)
+            is_hook = self._hook is not None and self._hook_key is not None
+            records.append(self._numbered(record, str(self._hook_key) if is_hook else self._digest(place)[:16]))
             return
-        verdict = self._tracker.judge(record.step, record.attempt, is_ordered=self._hook_key is not None)
+        if self._changes.is_pending:
+            self._changes.forget()
+        if self._prelude.kept:
+            self._prelude.take()
+        verdict = self._tracker.judge(record.step, record.attempt, self._hook_key is not None)
         if verdict is Verdict.REPEATED:
             self._counts["repeated_steps"] += 1
             return
-        records.extend(self._numbered(event, end) for event in self._faults.step_seen())
+        told = self._faults.step_seen()
+        if told:
+            self._tell_faults(told, records)
         number = self._tracker.number
         if verdict is Verdict.NEW_ATTEMPT:
             records.append(self._attempt_start(record, end))
-        records.append(replace(record, attempt=number, values=self._limited(record.values)))
+        values = self._extras.limited(record.values)
+        records.append(Step(record.step, number, record.time_ns, values, record.nonfinite, record.time_estimated))
 
     def _attempt_start(self, first: Step, end: int) -> Event:
         number = self._tracker.number
@@ -162,7 +254,8 @@ class Parser:
             data |= {**self._header, "key": key, "source": "hook"}
         else:
             if self._rewind is None:
-                self._rewind, self._file_digest = 0, self._digest(end)
+                # Not the end of the line that gave the step out: that may be a later one, or none after a silence.
+                self._rewind, self._file_digest = 0, self._digest(end if self._key_end is None else self._key_end)
             else:
                 self._rewind += 1
             key = f"{self._file_digest}/{self._rewind}"
@@ -173,26 +266,15 @@ class Parser:
             source=str(data["source"]), text=text, data=data,
         )  # fmt: skip
 
-    def _numbered(self, event: Event, end: int) -> Event:
-        """With attempt, source and an id that is a function of the file's bytes."""
-        self._events += 1
-        is_hook = self._grammar is not None and self._grammar.name == "hook_jsonl"
-        origin = self._hook_key if is_hook and self._hook_key is not None else self._digest(end)[:16]
+    def _numbered(self, event: Event, origin: str) -> Event:
+        """With attempt, source and an id that is a function of the file's bytes. Faults number themselves."""
+        self._events += not event.id
         number = None if self._tracker.is_between else self._tracker.number
-        return replace(event, attempt=number, id=event_id(event.kind, origin, self._events), source="hook" if is_hook else "log")
+        identifier = event_id(event.kind, origin, event.id or self._events)
+        return replace(event, attempt=number, id=identifier, source="log" if self._hook is None else "hook")
 
     def _digest(self, end: int) -> str:
         return hashlib.sha256(self._head[: min(end, KEY_BYTES)]).hexdigest()
-
-    def _limited(self, values: Mapping[str, float]) -> Mapping[str, float]:
-        extras = self._extras
-        if len(extras) < MAX_EXTRA_METRICS:
-            for name in values:
-                if is_extra(name) and len(extras) < MAX_EXTRA_METRICS:
-                    extras.add(name)
-        kept = {name: value for name, value in values.items() if not is_extra(name) or name in extras}
-        self._counts["dropped_metrics"] += len(values) - len(kept)
-        return kept
 
     def to_state(self) -> dict[str, Any]:
         """JSON values only: everything that ``restore`` needs to go on at the same byte."""
@@ -201,31 +283,42 @@ class Parser:
             "grammar": self._grammar.to_state() if self._grammar is not None else None,
             "framer": self._framer.to_state(),
             "faults": self._faults.to_state(),
+            "fault_origin": self._fault_origin,
             "tracker": self._tracker.to_state(),
             "mtime_ns": self._times.mtime_ns,
             "head": self._head.decode("latin-1"),
             "finder": self._finder.to_state(),
+            "prelude": self._prelude.to_state(),
+            "changes": self._changes.to_state(),
+            "key_end": self._key_end,
             "rewind": self._rewind,
             "file_digest": self._file_digest,
             "hook": [self._hook_key, self._hook_rewind, dict(self._header)],
-            "extras": sorted(self._extras),
+            "extras": self._extras.to_state(),
             "events": self._events,
             "counts": self._counts,
+            "past_bad_records": self._past_bad_records,
         }
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Continue exactly where ``to_state`` was taken."""
-        # A format that was set since then wins over the one that was found.
-        if state["format"] is not None and self._wanted in ("auto", state["format"]):
-            self._grammar = GRAMMARS[state["format"]](self._times)
-            self._grammar.restore(state["grammar"])
+        """Continue where ``to_state`` was taken, exactly."""
+        # A format that was set since then wins over the one that was found; a home-made one may be gone.
+        name = state["format"]
+        if name in self._grammars and self._wanted in ("auto", name):
+            grammar: Grammar = self._grammars[name](self._times)
+            grammar.restore(state["grammar"])
+            self._use(grammar)
         self._framer.restore(state["framer"])
         self._faults.restore(state["faults"])
+        self._fault_origin = state["fault_origin"]
         self._tracker.restore(state["tracker"])
         self._times.mtime_ns = state["mtime_ns"]
         self._head = bytearray(state["head"].encode("latin-1"))
         self._finder.restore(state["finder"])
-        self._rewind, self._file_digest, self._events = state["rewind"], state["file_digest"], state["events"]
+        self._prelude.restore(state["prelude"])
+        self._changes.restore(state["changes"])
+        self._key_end, self._rewind, self._file_digest = state["key_end"], state["rewind"], state["file_digest"]
         self._hook_key, self._hook_rewind, self._header = state["hook"]
-        self._extras = set(state["extras"])
+        self._extras.restore(state["extras"])
+        self._events, self._past_bad_records = state["events"], state["past_bad_records"]
         self._counts = {name: int(count) for name, count in state["counts"].items()}

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from typing import Any
 
 from trainvitals.records import NonFinite, nonfinite_name
-from trainvitals.schema import TRAIN_METRICS
+from trainvitals.schema import MAX_EXTRA_METRICS, TRAIN_METRICS
 
 _NUMBER = re.compile(r"[+-]?(?:\d[\d,]*\.?\d*|\.\d+)(?:[eE][+-]?\d{1,4})?", re.ASCII)
 _NONFINITE = re.compile(r"([+-]?)(nan|inf(?:inity)?)(?:\.0)?\Z", re.IGNORECASE)
 _SUFFIX = {"": 1.0, "%": 1.0, "ms": 1.0, "s": 1.0, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "GiB": 1.0}
 _NOT_SLUG = re.compile(r"[^a-z0-9]+")
+_NAMED = frozenset(TRAIN_METRICS)
+_MAX_KNOWN = 64
 #: Columns the stores keep beside the metrics; an extra metric of that name would collide.
 _RESERVED = frozenset(
     {"step", "run", "attempt", "worst_rank", "nonfinite", "time_estimated", "time", "time_ns", "ts", "series", "n"}
@@ -98,4 +101,41 @@ def json_safe(values: Mapping[str, float]) -> dict[str, object]:
 
 def is_extra(name: str) -> bool:
     """Whether a metric has no name of its own in the schema."""
-    return name not in TRAIN_METRICS
+    return name not in _NAMED
+
+
+class ExtraMetrics:
+    """Lets the first ``MAX_EXTRA_METRICS`` extra metrics of a log through. ``dropped`` counts the values of all others.
+
+    State: their names, and that count.
+    """
+
+    def __init__(self) -> None:
+        self._names: set[str] = set()
+        self._known: set[tuple[str, ...]] = set()
+        self.dropped = 0
+
+    def limited(self, values: Mapping[str, float]) -> Mapping[str, float]:
+        """``values`` without what is beyond the limit; the same object when nothing is."""
+        keys = tuple(values)
+        if keys in self._known:  # a trainer logs the same names over and over
+            return values
+        names = self._names
+        for name in keys:
+            if is_extra(name) and len(names) < MAX_EXTRA_METRICS:
+                names.add(name)
+        kept = {name: value for name, value in values.items() if not is_extra(name) or name in names}
+        if len(kept) < len(keys):
+            self.dropped += len(keys) - len(kept)
+            return kept
+        if len(self._known) < _MAX_KNOWN:
+            self._known.add(keys)
+        return values
+
+    def to_state(self) -> dict[str, Any]:
+        """JSON values only."""
+        return {"names": sorted(self._names), "dropped": self.dropped}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Continue where ``to_state`` was taken."""
+        self._names, self.dropped = set(state["names"]), int(state["dropped"])
