@@ -1,157 +1,205 @@
 """Megatron-LM and its forks (Megatron-DeepSpeed, GPT-NeoX): `` iteration 30/ 5000 | key: value | … |``.
 
-Cells are split on ``|`` and read as ``key: value``, so every generation and fork is read by the same code.
-A NaN loss is an absent field here: training.py appends a loss only when its average is ``>= 0.0``, and the "nan
+A NaN loss is an absent field here: training.py appends a loss only when its average is ``> 0.0``, and the "nan
 iterations" counter rises on skipped iterations only (epfLLM/Megatron-LLM issue 33). Skipped iterations explain a
-missing loss (fp16 warm-up, NVIDIA/nccl issue 743).
+missing loss (fp16 warm-up, NVIDIA/nccl issue 743); GPT-NeoX prints it as 0.0 then.
+A grad norm that repeats the last one to the last digit on a line with skipped iterations is stale: the optimizer did not
+compute a new one, so it is left out. A constant 0.000 (DeepSpeed, BLOOM 13B) is not.
 """
 
 from __future__ import annotations
 
 import re
+from math import isfinite
 from typing import Any, ClassVar
 
-from trainvitals.logs.grammar import Record, message, phase
+from trainvitals.logs.grammar import LineByLine, Record, message
+from trainvitals.logs.megatron_cells import MAX_CELLS, main_loss, metric_of, read_cells
+from trainvitals.logs.megatron_side_lines import SIDE_LITERALS, SideLines
 from trainvitals.logs.times import LineTimes
-from trainvitals.logs.values import Metrics, json_safe, parse_number, slug
-from trainvitals.records import Event, Step
+from trainvitals.logs.values import Metrics, json_safe, parse_number
+from trainvitals.records import Step
 
-_MARKER = re.compile(r"\biteration\s+(\d{1,15})\s*/\s*(\d{1,15})\s*\|", re.ASCII)
-_VALIDATION = re.compile(
-    r"\bvalid(?:ation)? loss at (?:the end of training for )?.{0,60}?iteration\s+(\d{1,15})\b([^|]{0,80})\|", re.ASCII
+# NeMo 2 writes "Training epoch 0, iteration 40/500 | lr: …": not Megatron's.
+_MARKER = re.compile(r"(?<!, )\biteration\s{1,40}(\d{1,15})\s{0,40}/\s{0,40}(\d{1,15})\s{0,40}\|", re.ASCII)
+_PLAIN_START = re.compile(
+    r"\s{0,40}(?:\[([^\]|]{1,60})\]\s{1,40})?iteration\s{1,40}(\d{1,15})\s{0,40}/\s{0,40}\d{1,15}\s{0,40}\|", re.ASCII
 )
-_SAVE_BEGIN = re.compile(r"\bsaving checkpoint at iteration\s+(\d{1,15}) to (\S{1,1000})", re.ASCII)
-_SAVE_END = re.compile(r"\bsuccessfully saved checkpoint (?:at|from) iteration\s+(\d{1,15}) to (\S{1,1000})", re.ASCII)
-_LOADED = re.compile(r"\bsuccessfully loaded checkpoint from (\S{1,1000}) .{0,80}?at iteration\s+(\d{1,15})", re.ASCII)
+#: GPT-NeoX prints this cell before the marker.
+_RATE_BEFORE = re.compile(r"\bsamples/sec: ([\d.]{1,20}) \|\s{0,40}\Z", re.ASCII)
+#: AMD Primus: ``[20260102 03:04:05][rank-7/8][INFO ]``
+_COMPACT_DATE = re.compile(r"\[(\d{4})(\d\d)(\d\d) (\d\d:\d\d:\d\d)\]", re.ASCII)
 #: Megatron-DeepSpeed prints each iteration three times; these two only complete Megatron's own line.
-_DEEPSPEED_TIMER = re.compile(r"\bsteps: (\d{1,15}) loss: \S+ iter time \(s\): (\S+) samples/sec: (\S+)", re.ASCII)
-_DEEPSPEED_STEP = re.compile(r"\[Rank \d+\] step=(\d{1,15}), skipped=", re.ASCII)
-
-#: cell -> (metric, factor)
-_CELLS = {
-    "consumed samples": ("samples", 1.0),
-    "consumed tokens": ("tokens", 1.0),
-    "elapsed time per iteration (ms)": ("step_time_s", 1e-3),
-    "elapsed time per iteration (s)": ("step_time_s", 1.0),
-    "throughput per gpu (tflop/s/gpu)": ("tflops_per_gpu", 1.0),
-    "tflops": ("tflops_per_gpu", 1.0),
-    "learning rate": ("lr", 1.0),
-    "loss scale": ("loss_scale", 1.0),
-    "grad norm": ("grad_norm", 1.0),
-    "number of skipped iterations": ("skipped", 1.0),
-    "number of nan iterations": ("nan_iterations", 1.0),
-    "samples per second": ("samples_per_s", 1.0),
-    "tokens per second": ("tokens_per_s", 1.0),
-    "gloabl batch size": ("global_batch_size", 1.0),
-}  # fmt: skip
-#: The training loss, best first; then any other ``… loss`` that is no auxiliary term.
-_MAIN_LOSSES = ("lm loss", "lm-loss", "loss", "total loss")
-_AUXILIARY = re.compile(r"balanc|mtp|aux|z[_ -]?loss|sop")
-_MAX_CELLS = 200
+_DEEPSPEED_TIMER = re.compile(r"\bsteps: (\d{1,15}) loss: \S{1,60} iter time \(s\): (\S{1,60}) samples/sec: (\S{1,60})", re.ASCII)
+_DEEPSPEED_STEP = re.compile(r"\[Rank \d{1,7}\] step=(\d{1,15}), skipped=", re.ASCII)
+_TIME_CHARACTERS = 160
+_MAX_LAYOUTS = 3
+_MAX_VALUE_CHARACTERS = 200
 
 
-class Megatron:
-    """State: the loss key learnt from the log, and DeepSpeed's values for the coming Megatron line."""
+class _Layout:
+    """How the lines of one trainer are cut: read once with care, after that by comparing the keys."""
+
+    __slots__ = ("factors", "keys", "max_characters", "names", "skipped_at")
+
+    def __init__(self, pieces: list[str], names: tuple[str, ...], factors: tuple[float, ...]) -> None:
+        self.keys = pieces[0::2]
+        self.names = names
+        self.factors = [(name, factor) for name, factor in zip(names, factors, strict=True) if factor != 1.0]
+        self.skipped_at = names.index("skipped") if "skipped" in names else None
+        self.max_characters = sum(map(len, self.keys)) + _MAX_VALUE_CHARACTERS
+
+    def read(self, text: str, pieces: list[str]) -> dict[str, float] | None:
+        """The values; None when anything at all is not as it was."""
+        if pieces[0::2] != self.keys or len(pieces) % 2 or len(text) > self.max_characters:
+            return None
+        try:
+            numbers = list(map(float, pieces[1::2]))
+        except ValueError:
+            return None
+        # A sum is finite only if all are.
+        if not isfinite(sum(numbers)) or (self.skipped_at is not None and numbers[self.skipped_at]):
+            return None
+        values = dict(zip(self.names, numbers))  # noqa: B905
+        for name, factor in self.factors:
+            values[name] *= factor
+        return values
+
+
+class Megatron(LineByLine):
+    """State: the loss key learnt from the log, the last grad norm, DeepSpeed's values for the coming Megatron line."""
 
     name = "megatron"
-    title = "Megatron-LM of all generations and its forks"
+    title = "Megatron-LM of all generations and its forks, Megatron-DeepSpeed, GPT-NeoX"
     example = (
         " [2026-01-02 03:04:05] iteration       30/    5000 | consumed samples:         960 | elapsed time per iteration (ms): 900.5 | "
         "learning rate: 3.000E-05 | global batch size:    32 | lm loss: 4.500000E+00 | loss scale: 1.0 | grad norm: 1.750 | "
         "number of skipped iterations:   0 | number of nan iterations:   0 |"
     )
-    is_from_source = False
     literals: ClassVar[tuple[str, ...]] = ("iteration",)
-    is_document = False
-    is_weak = False
-    prelude: ClassVar[tuple[str, ...]] = ("loaded checkpoint", "saved checkpoint", "saving checkpoint", "samples/sec", "skipped=")
+    prelude: ClassVar[tuple[str, ...]] = (
+        "loaded checkpoint", "saved checkpoint", "saving checkpoint", "could not find the metadata file", "samples/sec", "skipped=",
+    )  # fmt: skip
 
     def __init__(self, times: LineTimes) -> None:
+        super().__init__()
         self._times = times
+        self._side_lines = SideLines(times)
         self._loss_key: str | None = None
+        self._grad_norm: float | None = None
+        self._step: int | None = None
         self._pending: dict[str, Any] = {}
-        self.bad_records = 0
+        self._layouts: list[_Layout] = []
 
     @staticmethod
     def claims(line: str) -> bool:
         return "iteration" in line and _MARKER.search(line) is not None
 
     def feed(self, line: str) -> list[Record]:
+        if self._layouts and not self._pending and (start := _PLAIN_START.match(line)) is not None and line[-1] == "|":
+            known = self._read_known(line, start)
+            if known is not None:
+                return [known]
         if "iteration" in line:
             found = list(_MARKER.finditer(line))
             if found:
-                # Two processes may write into one line: each marker begins a record of its own.
-                ends = [marker.start() for marker in found[1:]] + [len(line)]
-                before = [0] + [marker.end() for marker in found[:-1]]
-                records: list[Record] = []
-                for marker, start, end in zip(found, before, ends, strict=True):
-                    time_ns = self._times.find(line[max(start, marker.start() - 80) : marker.start()])
-                    records += self._iteration(int(marker[1]), line[marker.end() : end], time_ns)
-                return records
-            return self._side_line(line)
-        if "samples/sec" in line or "skipped=" in line:
+                return self._read_all(line, found)
+        elif "samples/sec" in line or "skipped=" in line:
             self._deepspeed(line)
+            return []
+        for literal in SIDE_LITERALS:
+            if literal in line:
+                return self._side_lines.feed(line, self._step)
         return []
 
-    def idle(self) -> list[Record]:
-        return []
+    def _read_known(self, line: str, start: re.Match[str]) -> Step | None:
+        text = line[start.end() : -1]
+        if not text.isascii():
+            return None
+        pieces = text.replace("|", ":|").split(":")
+        layout = self._layouts[0]
+        values = layout.read(text, pieces)
+        if values is None:
+            for layout in self._layouts[1:]:
+                values = layout.read(text, pieces)
+                if values is not None:
+                    self._layouts.remove(layout)
+                    self._layouts.insert(0, layout)
+                    break
+            else:
+                return None
+        self._step = step = int(start[2])
+        self._grad_norm = values.get("grad_norm")
+        self._side_lines.training_goes_on()
+        stamp = start[1]
+        return Step(step, 0, self._times.find(stamp) if stamp is not None else None, values, {})
 
-    def finish(self) -> list[Record]:
-        return []
-
-    def _iteration(self, step: int, text: str, time_ns: int | None) -> list[Record]:
-        metrics = Metrics()
-        losses: dict[str, float] = {}
-        cells = text.split("|")[:_MAX_CELLS]
-        is_whole = cells[-1].strip() == "" or len(cells) == _MAX_CELLS
-        for cell in cells if is_whole else cells[:-1]:  # a number at a torn end may miss digits
-            key, separator, raw = cell.partition(":")
-            key = " ".join(key.lower().split())
-            if not separator:
-                if key:
-                    break  # another process's text follows
-                continue
-            value = parse_number(raw)
-            if value is None:
-                continue
-            if key in _CELLS:
-                name, factor = _CELLS[key]
-                metrics.put(name, value * factor)
-            elif key.endswith("loss"):
-                losses.setdefault(key, value)
-            elif (extra := slug(key)) is not None:
-                metrics.put(extra, value)
-        main = self._main_loss(losses)
-        if main is not None:
-            metrics.put("loss", losses.pop(main))
-        for key, value in losses.items():
-            if (extra := slug(key)) is not None:
-                metrics.put(extra, value)
+    def _read_all(self, line: str, markers: list[re.Match[str]]) -> list[Record]:
+        # Two processes may write into one line: each marker begins a record of its own.
+        ends = [marker.start() for marker in markers[1:]] + [len(line)]
+        begins = [0] + [marker.end() for marker in markers[:-1]]
         records: list[Record] = []
+        for marker, begin, end in zip(markers, begins, ends, strict=True):
+            records += self._iteration(int(marker[1]), line[marker.end() : end], line[begin : marker.start()])
+        return records
+
+    def _iteration(self, step: int, text: str, before: str) -> list[Record]:
+        head = before[-_TIME_CHARACTERS:]
+        time_ns = self._times.find(head)
+        if time_ns is None and (compact := _COMPACT_DATE.search(head)) is not None:
+            time_ns = self._times.find(f"{compact[1]}-{compact[2]}-{compact[3]} {compact[4]}")
+        cells = text.split("|")[:MAX_CELLS]
+        is_whole = cells[-1].strip() == "" or len(cells) == MAX_CELLS
+        read, is_plain = read_cells(cells if is_whole else cells[:-1])  # a number at a torn end may miss digits
+        main, learnt = main_loss([key for key, _ in read], self._loss_key)
+        if learnt != self._loss_key:
+            self._loss_key, self._layouts = learnt, []
+        metrics = Metrics()
+        names: list[str] = []
+        factors: list[float] = []
+        for key, value in read:
+            name, factor = metric_of(key, main)
+            if name is not None:
+                metrics.put(name, value * factor)
+                names.append(name)
+                factors.append(factor)
+        if is_plain and is_whole and main is not None and len(set(names)) == len(read) and not metrics.nonfinite:
+            self._learn(text, tuple(names), tuple(factors))
         skipped = metrics.values.get("skipped")
-        if main is None and (skipped == 0 or (skipped is None and is_whole)):
+        self._leave_out_what_is_stale(step, metrics, skipped)
+        records: list[Record] = []
+        if "loss" not in metrics and (skipped == 0 or (skipped is None and is_whole)):
             metrics.nonfinite["loss"] = "nan"
-        elif main is None and skipped:
+        elif "loss" not in metrics and skipped and step != self._step:
             data = json_safe({name: metrics.values[name] for name in ("skipped", "loss_scale") if name in metrics.values})
             records.append(message(f"{skipped:.0f} iterations skipped: the loss scale was too high", data, step, time_ns))
+        if (rate := _RATE_BEFORE.search(head)) is not None and (samples_per_s := parse_number(rate[1])) is not None:
+            metrics.put("samples_per_s", samples_per_s)
         if self._pending.get("step") == step:
             time_ns = time_ns if time_ns is not None else self._pending.get("time_ns")
             if "samples_per_s" in self._pending:
                 metrics.put("samples_per_s", self._pending["samples_per_s"])
         self._pending = {}
+        self._step = step
+        self._side_lines.training_goes_on()
         return [Step(step, 0, time_ns, metrics.values, metrics.nonfinite), *records]
 
-    def _main_loss(self, losses: dict[str, float]) -> str | None:
-        """The key of the training loss. Once learnt, its absence is not made up for by an auxiliary loss."""
-        if self._loss_key is not None and self._loss_key in losses:
-            return self._loss_key
-        usual = next((key for key in _MAIN_LOSSES if key in losses), None)
-        chosen = usual or next((key for key in losses if not _AUXILIARY.search(key)), None)
-        if chosen is None and self._loss_key is None and len(losses) == 1:
-            return next(iter(losses))  # a run that logs one loss only, whatever its name; not learnt
-        if chosen is not None:
-            self._loss_key = chosen
-        return chosen
+    def _leave_out_what_is_stale(self, step: int, metrics: Metrics, skipped: float | None) -> None:
+        grad_norm = metrics.values.get("grad_norm")
+        if skipped:
+            if metrics.values.get("loss") == 0.0:
+                del metrics.values["loss"]
+            if grad_norm and grad_norm == self._grad_norm and step != self._step:
+                del metrics.values["grad_norm"]
+        self._grad_norm = grad_norm
+
+    def _learn(self, text: str, names: tuple[str, ...], factors: tuple[float, ...]) -> None:
+        text = text.rstrip()
+        pieces = text[:-1].replace("|", ":|").split(":")
+        if text.endswith("|") and text.isascii() and len(pieces) == 2 * len(names):
+            layout = _Layout(pieces, names, factors)
+            if all(layout.keys != known.keys for known in self._layouts):
+                self._layouts = [layout, *self._layouts[: _MAX_LAYOUTS - 1]]
 
     def _deepspeed(self, line: str) -> None:
         timer = _DEEPSPEED_TIMER.search(line)
@@ -166,28 +214,22 @@ class Megatron:
         elif (rate := parse_number(timer[3])) is not None and rate > 0 and rate != float("inf"):
             self._pending["samples_per_s"] = rate
 
-    def _side_line(self, line: str) -> list[Record]:
-        time_ns = self._times.find(line[:80])
-        if found := _VALIDATION.search(line):
-            values: dict[str, float] = {}
-            for cell in line[found.end() :].split("|")[:_MAX_CELLS]:
-                key, _, raw = cell.partition(":")
-                value = parse_number(raw)
-                if value is not None:
-                    values.setdefault("validation_ppl" if "ppl" in key.lower() else "validation_loss", value)
-            return [message(line.strip(), json_safe(values), int(found[1]), time_ns)] if values else []
-        if found := _SAVE_END.search(line):
-            return [phase("checkpoint", "end", line.strip(), int(found[1]), time_ns, path=found[2])]
-        if found := _SAVE_BEGIN.search(line):
-            return [phase("checkpoint", "begin", line.strip(), int(found[1]), time_ns, path=found[2])]
-        if found := _LOADED.search(line):
-            return [Event("resume", time_ns, step=int(found[2]), text=line.strip()[:500], data={"path": found[1]})]
-        return []
-
     def to_state(self) -> dict[str, Any]:
-        return {"loss_key": self._loss_key, "pending": self._pending, "bad_records": self.bad_records}
+        # Layouts are learnt again from the next line: both ways read the same.
+        return {
+            **super().to_state(),
+            "loss_key": self._loss_key,
+            "grad_norm": self._grad_norm,
+            "step": self._step,
+            "pending": self._pending,
+            "side_lines": self._side_lines.to_state(),
+        }
 
     def restore(self, state: dict[str, Any]) -> None:
+        super().restore(state)
         self._loss_key = state["loss_key"]
+        self._grad_norm = state["grad_norm"]
+        self._step = state["step"]
         self._pending = dict(state["pending"])
-        self.bad_records = int(state["bad_records"])
+        self._side_lines.restore(state["side_lines"])
+        self._layouts = []
