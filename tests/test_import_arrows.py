@@ -33,6 +33,13 @@ MAY_IMPORT = {
     "demo": BASE | {"hook", "control", "checkpoints", "store"},
 }
 STANDARD_LIBRARY_ONLY = {"hook", "control", "errors", "clock"}
+#: Exactly these files of the hook may import exactly that: a trainer that uses them has it. The others need nothing.
+LIBRARY_OF = {
+    "trainvitals/hook/huggingface.py": {"transformers"},
+    "trainvitals/hook/device_values.py": {"torch"},
+    "trainvitals/hook/torch_loop.py": {"torch"},
+    "trainvitals/hook/checksum.py": {"torch"},
+}
 OUTSIDE_OF = {
     "streamlit": {"pages", "app"},
     "pynvml": {"collectors"},
@@ -120,9 +127,22 @@ def test_the_hook_needs_only_the_standard_library():
 
     for path in CORE:
         if room_of(path) in STANDARD_LIBRARY_ONLY:
+            own = LIBRARY_OF.get(str(path.relative_to(ROOT)), set())
             for name in imports(path):
                 first = name.split(".")[0]
-                assert first == "trainvitals" or first in sys.stdlib_module_names, f"{path.relative_to(ROOT)} imports {name}"
+                allowed = first == "trainvitals" or first in sys.stdlib_module_names or first in own
+                assert allowed, f"{path.relative_to(ROOT)} imports {name}"
+
+
+def test_no_other_file_imports_what_needs_a_trainers_library():
+    """Importing the hook must work where neither torch nor a trainer is installed."""
+    needy = {"huggingface", "lightning", "torch_loop", "device_values", "checksum"}
+    for path in CORE:
+        if path.parent.name == "hook" and path.stem in needy:
+            continue
+        for name in imports(path):
+            parts = name.split(".")
+            assert not (parts[:2] == ["trainvitals", "hook"] and set(parts[2:]) & needy), f"{path.relative_to(ROOT)}: {name}"
 
 
 def test_every_room_stands_in_the_architecture():

@@ -1,0 +1,261 @@
+"""A callback for the Hugging Face Trainer (and what is built on it: TRL, Axolotl, LLaMA-Factory).
+
+    from trainvitals.hook.huggingface import TrainvitalsCallback
+
+    trainer = Trainer(..., callbacks=[TrainvitalsCallback("/shared/runs/llama-70b", run="llama-70b")])
+
+It records what the Trainer logs, at ``logging_steps``. Needs transformers; writes only the hook's file.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, cast
+
+from transformers import TrainerCallback
+
+from trainvitals.hook.guard import Failures, Guarded, never_raises
+from trainvitals.hook.pace import Pace
+from trainvitals.hook.recorder import Recorder
+
+#: The Trainer's names -> the schema's. What is not here keeps its name. ``train_tokens_per_second`` is a mean since the
+#: start and no rate of this step, so it keeps its own name.
+NAMES = {"learning_rate": "lr", "num_tokens": "tokens", "num_input_tokens_seen": "tokens"}
+#: Without a grad norm in the logs: a loss above this that falls to exactly 0.0 and stays for 3 logs is a masked NaN.
+MASKED_FROM = 0.05
+MASKED_LOGS = 3
+MAX_WAITING = 200
+PRECISIONS = {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16"}
+
+
+class TrainvitalsCallback(Guarded, TrainerCallback):  # type: ignore[misc]
+    """Rank 0 writes ``metrics.rank00000.jsonl`` in ``run_dir``; with ``every_rank`` each process writes its own file.
+
+    ``writer``: as in ``Recorder``. ``failures``: what went wrong in the callback itself; nothing raises into the Trainer.
+    ``describe``: also record the arguments, the model's configuration and the environment of this start.
+
+    A loss that the Trainer masked (``logging_nan_inf_filter``, AnswerDotAI/ModernBERT issue 233) is recorded as NaN again.
+    """
+
+    def __init__(
+        self,
+        run_dir: str | os.PathLike[str],
+        run: str = "",
+        *,
+        every_rank: bool = False,
+        writer: str = "auto",
+        describe: bool = True,
+    ) -> None:
+        self.failures = Failures()
+        self._recorder: Recorder | None = None
+        self._run_dir, self._run, self._writer = run_dir, run, writer
+        self._every_rank, self._describe = bool(every_rank), bool(describe)
+        self._start_over()
+
+    def _start_over(self) -> None:
+        self._pace = Pace()
+        self._waiting: dict[str, object] = {}  # logged without a loss: they belong to the next line with one
+        self._has_loss = False
+        self._last_step: int | None = None
+        self._tokens: float | None = None
+        self._is_saving = False
+        self._is_evaluating = False
+        self._last_nonzero, self._zeros = 0.0, 0
+
+    @property
+    def recorder(self) -> Recorder | None:
+        """The recorder while training runs on a rank that writes: for ``data()`` and events of your own."""
+        return self._recorder
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_recorder": None}  # a copy (for a spawned process, a search of parameters) begins anew
+
+    @never_raises
+    def on_train_begin(self, args: Any, state: Any, control: Any, **named: Any) -> None:
+        if self._recorder is not None:  # the Trainer began again by itself, with a smaller batch for example
+            self._recorder.finish("superseded")
+            self._recorder.close()
+            self._recorder = None
+        if not (self._every_rank or state.is_world_process_zero):
+            return
+        self._start_over()
+        self._recorder = Recorder(
+            self._run_dir, run=self._run, rank=args.process_index, world_size=args.world_size, writer=self._writer
+        )
+        self._last_step = state.global_step or None
+        if state.global_step:
+            self._recorder.resumed(state.global_step, **_checkpoint(args, state))
+        if self._describe:
+            self._tell_start(args, state, named.get("model"))
+
+    def _tell_start(self, args: Any, state: Any, model: Any) -> None:
+        assert self._recorder is not None
+        config = dict(args.to_dict())
+        model_config = getattr(model, "config", None)
+        if model_config is not None and callable(getattr(model_config, "to_dict", None)):
+            config["model"] = model_config.to_dict()
+        batch = _samples_per_step(args, state)
+        layout: dict[str, object] = {
+            "world_size": args.world_size,
+            "micro_batch_size": state.train_batch_size or args.per_device_train_batch_size,
+            "gradient_accumulation_steps": args.gradient_accumulation_steps,
+        }
+        if batch:
+            layout["global_batch_size"] = batch
+        parallel = getattr(args, "parallelism_config", None)
+        for short, name in (("tp", "tp_size"), ("cp", "cp_size"), ("dp_shard", "dp_shard_size"), ("dp", "dp_replicate_size")):
+            if isinstance(size := getattr(parallel, name, None), int):
+                layout[short] = size
+        dtype = str(getattr(model, "dtype", "")).removeprefix("torch.")
+        precision = "bf16" if args.bf16 else "fp16" if args.fp16 else PRECISIONS.get(dtype, dtype or "fp32")
+        self._recorder.describe(config, layout=layout, precision=precision, max_grad_norm=args.max_grad_norm)
+
+    @never_raises
+    def on_step_begin(self, args: Any, state: Any, control: Any, **named: Any) -> None:
+        if self._recorder is None:
+            return
+        if self._waiting and not self._has_loss and state.global_step != self._last_step:
+            self._write(args, state, {})  # a trainer that never logs a loss
+        self._pace.begin()
+
+    @never_raises
+    def on_step_end(self, args: Any, state: Any, control: Any, **named: Any) -> None:
+        if self._recorder is None:
+            return
+        self._pace.end()
+        self._before_saving(control.should_save and not control.should_log and not control.should_evaluate, state)
+
+    @never_raises
+    def on_epoch_end(self, args: Any, state: Any, control: Any, **named: Any) -> None:
+        self._before_saving(control.should_save and not control.should_log and not control.should_evaluate, state)
+
+    @never_raises
+    def on_log(self, args: Any, state: Any, control: Any, logs: Mapping[str, object] | None = None, **named: Any) -> None:
+        if self._recorder is None or not logs:
+            return
+        if "loss" in logs:
+            self._has_loss = True
+            self._write(args, state, logs)
+        elif "train_loss" in logs and "train_runtime" in logs:
+            self._recorder.event("message", state.global_step, "training summary", **_numbers(logs))
+        elif any(name.startswith("eval_") for name in logs):
+            return  # told by on_evaluate
+        elif len(self._waiting) + len(logs) <= MAX_WAITING:
+            self._waiting.update(logs)
+        self._before_saving(control.should_save and not control.should_evaluate, state)
+
+    def _write(self, args: Any, state: Any, logs: Mapping[str, object]) -> None:
+        assert self._recorder is not None
+        metrics: dict[str, object] = {}
+        for name, value in {**self._waiting, **logs}.items():
+            metrics.setdefault(NAMES.get(name, name), value)
+        self._waiting = {}
+        if args.logging_nan_inf_filter:
+            self._unmask(metrics)
+        seconds, steps = self._pace.take()
+        if steps and seconds > 0:
+            metrics["step_time_s"] = seconds / steps
+            if batch := _samples_per_step(args, state):
+                metrics["samples_per_s"] = batch * steps / seconds
+        tokens = float(seen) if isinstance(seen := metrics.get("tokens"), (int, float)) else None
+        if tokens is not None and self._tokens is not None and seconds > 0 and tokens > self._tokens:
+            metrics["tokens_per_s"] = (tokens - self._tokens) / seconds
+        self._tokens = tokens
+        self._last_step = state.global_step
+        self._recorder.log(state.global_step, metrics)
+
+    def _unmask(self, metrics: dict[str, object]) -> None:
+        loss = metrics.get("loss")
+        if not isinstance(loss, (int, float)):
+            return
+        if loss != 0.0:
+            self._last_nonzero, self._zeros = float(loss), 0
+            return
+        self._zeros += 1
+        norm = metrics.get("grad_norm")
+        is_norm_bad = norm is not None and _is_nonfinite(norm)
+        if is_norm_bad or (norm is None and self._last_nonzero > MASKED_FROM and self._zeros >= MASKED_LOGS):
+            metrics["loss"] = float("nan")
+
+    @never_raises
+    def on_prediction_step(self, args: Any, state: Any, control: Any, **named: Any) -> None:
+        if self._recorder is not None and not self._is_evaluating:
+            self._is_evaluating = True
+            self._recorder.event("phase", state.global_step, phase="eval", state="begin")
+
+    @never_raises
+    def on_evaluate(self, args: Any, state: Any, control: Any, metrics: Mapping[str, object] | None = None, **named: Any) -> None:
+        if self._recorder is None:
+            return
+        self._pace.interrupt()
+        if self._is_evaluating:
+            self._is_evaluating = False
+            self._recorder.event("phase", state.global_step, phase="eval", state="end")
+        numbers = _numbers(metrics or {})
+        losses = [name for name in numbers if name == "eval_loss"] or [name for name in numbers if name.endswith("_loss")]
+        if losses:
+            numbers["validation_loss"] = numbers[losses[0]] if losses[0] != "eval_loss" else numbers.pop("eval_loss")
+        self._recorder.event("message", state.global_step, "evaluation", **numbers)
+        self._before_saving(control.should_save, state)
+
+    def _before_saving(self, is_next: bool, state: Any) -> None:
+        if self._recorder is not None and is_next and not self._is_saving:
+            self._is_saving = True
+            self._recorder.event("phase", state.global_step, phase="checkpoint", state="begin")
+
+    @never_raises
+    def on_save(self, args: Any, state: Any, control: Any, **named: Any) -> None:
+        if self._recorder is None:
+            return
+        self._before_saving(True, state)  # one that no flag announced
+        self._is_saving = False
+        self._pace.interrupt()
+        self._recorder.event("phase", state.global_step, phase="checkpoint", state="end", **_checkpoint(args, state))
+
+    @never_raises
+    def on_train_end(self, args: Any, state: Any, control: Any, **named: Any) -> None:
+        recorder = self._recorder
+        if recorder is None:
+            return
+        try:
+            if self._waiting and state.global_step != self._last_step:
+                self._write(args, state, {})
+            is_whole = not state.max_steps or state.global_step >= state.max_steps
+            recorder.finish("finished" if is_whole else f"stopped at step {state.global_step} of {state.max_steps}")
+        finally:
+            self._recorder = None
+            recorder.close()
+
+
+def _checkpoint(args: Any, state: Any) -> dict[str, str]:
+    """Where the Trainer keeps the checkpoint of this step, if it is there (a search of parameters has other directories)."""
+    path = Path(args.output_dir) / f"checkpoint-{state.global_step}"
+    return {"path": str(path)} if path.is_dir() else {}
+
+
+def _samples_per_step(args: Any, state: Any) -> int:
+    """Samples of one optimizer step over all processes; 0 when ranks share samples in a way that is not known here."""
+    parallel = getattr(args, "parallelism_config", None)
+    shared = max(1, getattr(parallel, "tp_size", None) or 1) * max(1, getattr(parallel, "cp_size", None) or 1)
+    if args.world_size % shared:
+        return 0
+    per_process = state.train_batch_size or args.train_batch_size
+    return int(per_process * args.gradient_accumulation_steps * (args.world_size // shared))
+
+
+def _numbers(metrics: Mapping[str, object]) -> dict[str, object]:
+    """Only numbers, without NaN: JSON has none, and its name tells the same."""
+    found: dict[str, object] = {}
+    for name, value in metrics.items():
+        if isinstance(value, bool) or not (isinstance(value, (int, float)) or hasattr(value, "__float__")):
+            continue
+        number = value if isinstance(value, int) else float(cast(float, value))
+        found[str(name)] = str(number) if _is_nonfinite(number) else number
+    return found
+
+
+def _is_nonfinite(value: object) -> bool:
+    number = float(cast(float, value))
+    return number - number != 0.0

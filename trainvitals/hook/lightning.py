@@ -1,0 +1,269 @@
+"""A callback for Lightning (``lightning.pytorch`` or ``pytorch_lightning``) and for NeMo, which trains with it.
+
+    from trainvitals.hook.lightning import TrainvitalsCallback
+
+    trainer = Trainer(..., callbacks=[TrainvitalsCallback("/shared/runs/llama-70b", run="llama-70b")])
+
+It records what the module logs with ``self.log``, every ``log_every_n_steps`` optimizer steps. The step is
+``trainer.global_step``, as in the names of checkpoints: one more than the step in ``metrics.csv``.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+from trainvitals.hook.device_values import DeviceValues
+from trainvitals.hook.guard import Failures, Guarded, never_raises
+from trainvitals.hook.pace import Pace
+from trainvitals.hook.recorder import Recorder
+
+
+def _callback_class() -> Any:
+    """Of the package that the trainer has imported already: both may be installed, and their classes differ."""
+    packages = ("lightning.pytorch", "pytorch_lightning")
+    for name in sorted(packages, key=lambda name: name not in sys.modules):
+        try:
+            return importlib.import_module(name).Callback
+        except ImportError:
+            continue
+    raise ImportError("trainvitals.hook.lightning needs lightning or pytorch-lightning: pip install lightning")
+
+
+#: Names that modules, NeMo and Lightning's own helpers use -> the schema's. What is not here keeps its name.
+NAMES = {
+    "train_loss": "loss",
+    "train_loss_step": "loss",
+    "train/loss": "loss",
+    "train/loss_step": "loss",
+    "training_loss": "loss",
+    "loss_step": "loss",
+    "reduced_train_loss": "loss",
+    "learning_rate": "lr",
+    "grad_2.0_norm_total": "grad_norm",
+    "gradient_norm": "grad_norm",
+    "consumed_samples": "samples",
+    "train_step_timing in s": "step_time_s",
+    "TFLOPS_per_GPU": "tflops_per_gpu",
+}
+VALIDATION_LOSSES = ("val_loss", "validation_loss", "val/loss", "valid_loss", "eval_loss", "val_loss_epoch")
+LAYOUT = {
+    "tensor_model_parallel_size": "tp",
+    "pipeline_model_parallel_size": "pp",
+    "context_parallel_size": "cp",
+    "expert_model_parallel_size": "ep",
+}
+MAX_METRICS = 200
+
+
+class TrainvitalsCallback(Guarded, _callback_class()):  # type: ignore[misc]
+    """Rank 0 writes ``metrics.rank00000.jsonl`` in ``run_dir``; with ``every_rank`` each process writes its own file.
+
+    ``loss``: name of the metric that is the loss, where none of ``NAMES`` is logged; without any, the loss that
+    ``training_step`` returned. ``failures``: what went wrong in the callback itself; nothing raises into the trainer.
+    Values on a device are copied without waiting for it and recorded with the next batch.
+    """
+
+    def __init__(
+        self,
+        run_dir: str | os.PathLike[str],
+        run: str = "",
+        *,
+        loss: str = "",
+        every_rank: bool = False,
+        writer: str = "auto",
+        describe: bool = True,
+    ) -> None:
+        super().__init__()
+        self.failures = Failures()
+        self._recorder: Recorder | None = None
+        self._run_dir, self._run, self._writer = run_dir, run, writer
+        self._loss, self._every_rank, self._describe = loss, bool(every_rank), bool(describe)
+        self._start_over()
+
+    def _start_over(self) -> None:
+        self._pace = Pace()
+        self._step = 0
+        self._waiting: tuple[int, DeviceValues] | None = None
+        self._is_saving = False
+        self._is_validating = False
+
+    @property
+    def recorder(self) -> Recorder | None:
+        """The recorder while training runs on a rank that writes: for ``data()`` and events of your own."""
+        return self._recorder
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_recorder": None, "_waiting": None}  # a spawned process begins anew
+
+    @never_raises
+    def on_train_start(self, trainer: Any, pl_module: Any) -> None:
+        if self._recorder is not None:
+            self._recorder.finish("superseded")
+            self._recorder.close()
+            self._recorder = None
+        if not (self._every_rank or trainer.is_global_zero):
+            return
+        self._start_over()
+        self._step = int(trainer.global_step)
+        self._recorder = Recorder(
+            self._run_dir, run=self._run, rank=trainer.global_rank, world_size=trainer.world_size, writer=self._writer
+        )
+        if self._step:
+            path = getattr(trainer, "ckpt_path", None)
+            self._recorder.resumed(self._step, **({"path": str(path)} if path else {}))
+        if self._describe:
+            self._tell_start(trainer, pl_module)
+
+    def _tell_start(self, trainer: Any, pl_module: Any) -> None:
+        assert self._recorder is not None
+        names = ("max_steps", "max_epochs", "accumulate_grad_batches", "gradient_clip_val", "gradient_clip_algorithm",
+                 "log_every_n_steps", "val_check_interval", "num_nodes", "num_devices", "precision")  # fmt: skip
+        settings = {name: getattr(trainer, name, None) for name in names}
+        settings["strategy"] = type(trainer.strategy).__name__
+        config: dict[str, object] = {"trainer": settings}
+        hyperparameters = getattr(pl_module, "hparams", None)
+        if isinstance(hyperparameters, Mapping) and hyperparameters:
+            config["model"] = dict(hyperparameters)
+        layout: dict[str, object] = {"world_size": trainer.world_size}
+        for name, short in LAYOUT.items():
+            if isinstance(size := getattr(trainer.strategy, name, None), int):
+                layout[short] = size
+        self._recorder.describe(
+            config, layout=layout, precision=str(settings["precision"]), max_grad_norm=settings["gradient_clip_val"]
+        )
+
+    @never_raises
+    def on_train_batch_start(self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int) -> None:
+        if self._recorder is None:
+            return
+        self._end_saving(trainer)
+        self._pace.begin()
+
+    @never_raises
+    def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
+        if self._recorder is None:
+            return
+        self._release(wait=False)
+        step = int(trainer.global_step)
+        if step == self._step:
+            return  # gradients were accumulated
+        self._pace.end()
+        every, before, self._step = int(trainer.log_every_n_steps), self._step, step
+        # Several optimizers count several steps a batch, so that a multiple may be stepped over.
+        if every and (step // every > before // every or trainer.should_stop):
+            self._release(wait=True)
+            self._waiting = (step, DeviceValues(self._metrics(trainer, outputs)))
+            self._release(wait=False)
+
+    def _metrics(self, trainer: Any, outputs: Any) -> dict[str, object]:
+        metrics: dict[str, object] = {}
+        for name, value in _step_metrics(trainer).items():
+            metrics.setdefault("loss" if name == self._loss else NAMES.get(name, name), value)
+        if "loss" not in metrics:
+            metrics["loss"] = outputs.get("loss") if isinstance(outputs, Mapping) else outputs
+        if "lr" not in metrics and trainer.optimizers:
+            metrics["lr"] = trainer.optimizers[0].param_groups[0]["lr"]
+        seconds, steps = self._pace.take()
+        if steps:
+            metrics.setdefault("step_time_s", seconds / steps)
+        return dict(list(metrics.items())[:MAX_METRICS])
+
+    def _release(self, wait: bool) -> None:
+        if self._recorder is not None and self._waiting is not None and (wait or self._waiting[1].is_ready()):
+            (step, values), self._waiting = self._waiting, None
+            self._recorder.log(step, values.result())
+
+    @never_raises
+    def on_validation_start(self, trainer: Any, pl_module: Any) -> None:
+        if self._recorder is None or trainer.sanity_checking:
+            return
+        self._release(wait=True)
+        self._end_saving(trainer)
+        self._is_validating = True
+        self._recorder.event("phase", self._step, phase="eval", state="begin")
+
+    @never_raises
+    def on_validation_end(self, trainer: Any, pl_module: Any) -> None:
+        if self._recorder is None or not self._is_validating:
+            return
+        self._is_validating = False
+        self._pace.interrupt()
+        self._recorder.event("phase", self._step, phase="eval", state="end")
+        found = {name: value for name, value in trainer.callback_metrics.items() if name.lower().startswith(("val", "eval"))}
+        numbers: dict[str, object] = {}
+        for name, value in DeviceValues(dict(list(found.items())[:MAX_METRICS])).result().items():
+            if isinstance(value, float):
+                numbers[name] = value if value - value == 0.0 else str(value)
+        for name in VALIDATION_LOSSES:
+            if name in numbers:
+                numbers["validation_loss"] = numbers.pop(name)
+                break
+        if numbers:
+            self._recorder.event("message", self._step, "validation", **numbers)
+
+    @never_raises
+    def on_save_checkpoint(self, trainer: Any, pl_module: Any, checkpoint: Any) -> None:
+        if self._recorder is None or self._is_saving:
+            return
+        self._release(wait=True)
+        self._is_saving = True
+        self._recorder.event("phase", self._step, phase="checkpoint", state="begin")
+
+    def _end_saving(self, trainer: Any) -> None:
+        """Lightning has no call after a checkpoint was written: the next thing that happens says that it was."""
+        if self._recorder is None or not self._is_saving:
+            return
+        self._is_saving = False
+        self._pace.interrupt()
+        paths = [str(path) for found in trainer.checkpoint_callbacks if (path := getattr(found, "_last_checkpoint_saved", ""))]
+        self._recorder.event("phase", self._step, phase="checkpoint", state="end", **({"path": paths[-1]} if paths else {}))
+
+    @never_raises
+    def on_train_epoch_start(self, trainer: Any, pl_module: Any) -> None:
+        self._end_saving(trainer)
+
+    @never_raises
+    def on_train_end(self, trainer: Any, pl_module: Any) -> None:
+        self._finish(trainer, "finished" if not trainer.interrupted else "stopped")
+
+    @never_raises
+    def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
+        self._finish(trainer, f"exception: {type(exception).__name__}")
+
+    @never_raises
+    def teardown(self, trainer: Any, pl_module: Any, stage: str) -> None:
+        if self._recorder is not None and stage == "fit":
+            self._finish(trainer, "finished")
+
+    def _finish(self, trainer: Any, reason: str) -> None:
+        recorder = self._recorder
+        if recorder is None:
+            return
+        try:
+            self._release(wait=True)
+            if not reason.startswith("exception"):
+                self._end_saving(trainer)
+            recorder.finish(reason)
+        finally:
+            self._recorder = None
+            recorder.close()
+
+
+def _step_metrics(trainer: Any) -> Mapping[str, object]:
+    """What was logged in this step: what the trainer itself hands to its loggers, and what it kept from them.
+
+    ``callback_metrics`` holds old values of epochs and validations too; it is the way where the inner one is not there.
+    """
+    results = getattr(trainer, "_results", None)
+    if results is not None and callable(getattr(results, "metrics", None)):
+        found = results.metrics(True)
+        return {**found["callback"], **found["log"]}
+    return {
+        name: value
+        for name, value in trainer.callback_metrics.items()
+        if not name.endswith("_epoch") and not name.lower().startswith(("val", "test", "eval"))
+    }
