@@ -11,6 +11,7 @@ from trainvitals.logs.hook_jsonl import HookJsonl
 from trainvitals.logs.huggingface import HuggingFace
 from trainvitals.logs.huggingface_state import HuggingFaceState
 from trainvitals.logs.megatron import Megatron
+from trainvitals.logs.mllog import MLLog
 from trainvitals.logs.nanogpt import NanoGPT
 
 _ALL: tuple[type[Any], ...] = (
@@ -18,6 +19,7 @@ _ALL: tuple[type[Any], ...] = (
     Megatron,
     HuggingFace,
     NanoGPT,
+    MLLog,
     HuggingFaceState,
     CurveCsv,
 )

@@ -1,0 +1,159 @@
+"""A configuration that a trainer printed into its log, as ``metadata`` events: flat, without secrets, in bounded parts.
+
+Nothing is evaluated: JSON is decoded, the text of a Python dict is read by a scanner that knows literals only.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from trainvitals.records import Event, nonfinite_name
+
+#: Bytes of one part's values as JSON, and characters of one value.
+MAX_PART_BYTES = 32 * 1024
+_MAX_VALUE = 2000
+_MAX_KEYS = 4000
+_MAX_DEPTH = 20
+
+_SECRET_KEY = re.compile(
+    r"(?:\A|[^a-z])(?:token|secrets?|passwords?|passwd|api_?keys?|credentials?|auth|authorization|private|access_?keys?)(?:[^a-z]|\Z)"
+)
+#: Words of a vocabulary, not keys of a door.
+_VOCABULARY = re.compile(r"(?:\A|[^a-z])(?:eos|bos|pad|unk|mask|sep|cls|image|audio|video|special|extra)_tokens?(?:[^a-z]|\Z)")
+_SECRET_VALUE = re.compile(
+    r"hf_[A-Za-z0-9]{20,}|sk-[A-Za-z0-9_-]{16,}|AKIA[A-Z0-9]{12,}|gh[pousr]_[A-Za-z0-9]{20,}|github_pat_\w{20,}"
+    r"|xox[abprs]-[A-Za-z0-9-]{10,}|eyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]{0,400}|://[^/\s:@]{1,200}:[^/\s@]{1,200}@",
+    re.ASCII,
+)
+MASKED = "***"
+
+_LITERAL = re.compile(
+    r"\s*(?:(?P<open>[\[({])|(?P<close>[\])}])|(?P<mark>[,:])"
+    r"|(?P<text>'(?:[^'\\]|\\.){0,4000}'|\"(?:[^\"\\]|\\.){0,4000}\")"
+    r"|(?P<word>[^\s,:\[\](){}'\"][^,:\[\](){}'\"]{0,400}))",
+    re.ASCII | re.DOTALL,
+)
+
+
+def config_events(values: Mapping[str, Any], text: str, time_ns: int | None = None, step: int | None = None) -> list[Event]:
+    """``metadata`` events of section ``config``; ``values`` may be nested. Empty when there is nothing to tell."""
+    parts: list[dict[str, Any]] = [{}]
+    size = 0
+    for key, value in masked(values).items():
+        bytes_needed = len(json.dumps({key: value}, ensure_ascii=True))
+        if parts[-1] and size + bytes_needed > MAX_PART_BYTES:
+            parts.append({})
+            size = 0
+        parts[-1][key] = value
+        size += bytes_needed
+    return [
+        Event(
+            "metadata", time_ns, step=step, text=text[:500],
+            data={"section": "config", "values": part, "part": number, "parts": len(parts)},
+        )
+        for number, part in enumerate(parts, 1)
+        if part
+    ]  # fmt: skip
+
+
+def masked(values: Mapping[str, Any]) -> dict[str, str | int | float | bool | None]:
+    """``values`` flattened with dots; what looks like a secret by its key or its shape is ``***``."""
+    flat: dict[str, str | int | float | bool | None] = {}
+    for key, value in _flattened(values, "", 0):
+        if len(flat) >= _MAX_KEYS:
+            break
+        lower = key.lower().rpartition(".")[2]
+        if isinstance(value, str):
+            secret_key = _SECRET_KEY.search(lower) and not _VOCABULARY.search(lower)
+            value = MASKED if value and (secret_key or _SECRET_VALUE.search(value)) else value[:_MAX_VALUE]
+        elif isinstance(value, float) and not math.isfinite(value):
+            value = nonfinite_name(value)
+        elif isinstance(value, int) and not isinstance(value, bool) and abs(value) >= 2**63:
+            value = f"{value:.6e}" if abs(value) < 10**300 else "too large"
+        flat[key[:300]] = value
+    return flat
+
+
+def _flattened(value: Any, name: str, depth: int) -> Iterator[tuple[str, str | int | float | bool | None]]:
+    if isinstance(value, Mapping) and depth < _MAX_DEPTH and value:
+        for key, inner in value.items():
+            yield from _flattened(inner, f"{name}.{key}" if name else str(key), depth + 1)
+    elif isinstance(value, (list, tuple)):
+        # A secret in a list is found by its shape, so the parts are looked at one by one.
+        yield name, ", ".join(MASKED if _SECRET_VALUE.search(str(item)) else str(item)[:_MAX_VALUE] for item in value[:200])
+    elif value is None or isinstance(value, (str, int, float, bool)):
+        yield name, value
+    else:
+        yield name, str(value)[:_MAX_VALUE]
+
+
+def read_mapping(text: str) -> dict[str, Any] | None:
+    """The mapping that ``text`` (JSON, or the text of a Python dict) begins with; None when it is neither, or not whole."""
+    if len(text) > 512 * 1024:
+        return None
+    try:
+        found, _ = json.JSONDecoder().raw_decode(text)
+    except (ValueError, RecursionError):
+        found = _python_literal(text)
+    return found if isinstance(found, dict) else None
+
+
+def scalar(text: str) -> str | int | float | bool | None:
+    """A bare word of a configuration: a number, True, False, None, else the text itself."""
+    text = text.strip()
+    if text in ("True", "true"):
+        return True
+    if text in ("False", "false"):
+        return False
+    if text in ("None", "null"):
+        return None
+    try:
+        return int(text) if len(text) < 20 else float(text)
+    except ValueError:
+        pass
+    try:
+        return float(text)
+    except ValueError:
+        return text
+
+
+def _python_literal(text: str) -> Any:
+    """What the text of a Python container holds; words that are no literals (enums, classes) stay text. None when torn."""
+    stack: list[Any] = []
+    keys: list[str | None] = []
+    position = 0
+    while found := _LITERAL.match(text, position):
+        position = found.end()
+        kind, piece = found.lastgroup, found[found.lastgroup or 0]
+        if kind == "open":
+            if len(stack) >= _MAX_DEPTH:
+                return None
+            stack.append({} if piece == "{" else [])
+            keys.append(None)
+            continue
+        if not stack:
+            return None
+        if kind == "mark":
+            continue
+        if kind == "close":
+            value: Any = stack.pop()
+            keys.pop()
+            if not stack:
+                return value
+        else:
+            value = piece[1:-1].replace("\\'", "'").replace("\\\\", "\\") if kind == "text" else scalar(piece)
+        if isinstance(stack[-1], list):
+            stack[-1].append(value)
+        elif keys[-1] is None:
+            following = _LITERAL.match(text, position)
+            if following is not None and following["mark"] == ":":
+                keys[-1] = str(value)
+                position = following.end()
+        else:
+            stack[-1][keys[-1]] = value
+            keys[-1] = None
+    return None
