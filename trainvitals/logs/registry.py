@@ -10,18 +10,22 @@ from trainvitals.logs.curve_csv import CurveCsv
 from trainvitals.logs.hook_jsonl import HookJsonl
 from trainvitals.logs.huggingface import HuggingFace
 from trainvitals.logs.huggingface_state import HuggingFaceState
+from trainvitals.logs.jsonl import Jsonl
 from trainvitals.logs.megatron import Megatron
 from trainvitals.logs.mllog import MLLog
 from trainvitals.logs.nanogpt import NanoGPT
+from trainvitals.logs.torchtitan import TorchTitan
 
 _ALL: tuple[type[Any], ...] = (
     HookJsonl,
     Megatron,
     HuggingFace,
     NanoGPT,
+    TorchTitan,
     MLLog,
     HuggingFaceState,
     CurveCsv,
+    Jsonl,
 )
 #: name -> class, each a ``Grammar``
 GRAMMARS: Mapping[str, type[Any]] = MappingProxyType({grammar.name: grammar for grammar in _ALL})

@@ -1,0 +1,150 @@
+"""JSON lines of loggers, trackers and home-made trainers."""
+
+import json
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trainvitals.logs.jsonl import Jsonl
+from trainvitals.logs.times import LineTimes
+from trainvitals.records import Event, Step
+
+
+def read(*objects):
+    grammar = Jsonl(LineTimes())
+    records = []
+    for item in objects:
+        records += grammar.feed(item if isinstance(item, str) else json.dumps(item))
+    records += grammar.finish()
+    return [r for r in records if isinstance(r, Step)], [r for r in records if isinstance(r, Event)], grammar
+
+
+@pytest.mark.parametrize(
+    "item",
+    [
+        {
+            "_step": 7,
+            "_timestamp": 1770000000.5,
+            "_runtime": 3.0,
+            "train/global_step": 20,
+            "train/loss": 2.5,
+            "train/learning_rate": 0.1,
+        },
+        {
+            "current_steps": 20,
+            "total_steps": 900,
+            "loss": 2.5,
+            "lr": 0.1,
+            "epoch": 0.2,
+            "percentage": 2.2,
+            "elapsed_time": "0:00:10",
+        },
+        {"lr": 0.1, "data_time": 0.01, "loss": 2.5, "time": 0.5, "epoch": 1, "iter": 20, "memory": 900, "step": 20},
+        {"data_time": 0.01, "eta_seconds": 99.5, "iteration": 20, "loss_cls": 1.5, "lr": 0.1, "time": 0.5, "total_loss": 2.5},
+        {"loss": 2.5, "learning_rate": 0.1, "epoch": 0.2, "step": 20, "grad_norm": 0.5},
+        {"step": 20, "metrics": {"train": {"loss": 2.5, "lr": 0.1}}, "timestamp": "2026-02-02T02:40:00.500Z"},
+        {"global_step": "20", "train_loss": "2.5", "lr": "0.1", "val_loss": None},
+        {"num_updates": 20, "loss": 2.5, "lr": 0.1, "wps": 900},
+        {"trainer/global_step": 20, "epoch": 0, "train_loss_step": 2.5, "lr-AdamW": 0.1},
+        {"step": 20, "train/CE loss": 2.5, "optim/LR (group 0)": 0.1},
+    ],
+)
+def test_the_step_the_loss_and_the_learning_rate_are_found_by_their_names(item):
+    assert Jsonl.claims(json.dumps(item))
+    steps, events, _ = read(item)
+    assert [(step.step, step.values["loss"], step.values["lr"]) for step in steps] == [(20, 2.5, 0.1)]
+    assert events == []
+    assert steps[0].time_ns in (None, 1_770_000_000_500_000_000)
+
+
+def test_the_time_of_an_iteration_is_no_time_of_day():
+    steps, _, _ = read({"data_time": 0.01, "iteration": 20, "total_loss": 2.5, "time": 0.5})
+    assert (steps[0].values["step_time_s"], steps[0].time_ns) == (0.5, None)
+
+
+@pytest.mark.parametrize(
+    ("time", "ns"),
+    [
+        (1770000000, 1_770_000_000_000_000_000),
+        (1770000000.25, 1_770_000_000_250_000_000),
+        (1770000000123, 1_770_000_000_123_000_000),
+        (1770000000123456789, 1_770_000_000_123_456_789),
+        ("2026-02-02 02:40:00,250", 1_770_000_000_250_000_000),
+        (12.5, None),
+        ("0:01:00", None),
+    ],
+)
+def test_times_are_read_in_seconds_milliseconds_nanoseconds_and_as_text(time, ns):
+    steps, _, _ = read({"step": 1, "loss": 2.0, "timestamp": time})
+    assert steps[0].time_ns == ns
+
+
+def test_lines_of_one_step_are_joined_whatever_their_order():
+    steps, _, _ = read(
+        {"step": 1, "name": "train/loss", "value": 2.5}, {"step": 1, "name": "lr", "value": 0.1}, {"step": 1, "grad_norm": 0.5},
+        {"step": 2, "train/loss": 2.4}, {"step": 2, "lr": 0.1},
+    )  # fmt: skip
+    assert [dict(step.values) for step in steps] == [{"loss": 2.5, "lr": 0.1, "grad_norm": 0.5}, {"loss": 2.4, "lr": 0.1}]
+
+
+def test_bare_and_quoted_nan_are_nonfinite_and_null_is_not_logged():
+    steps, _, _ = read(
+        '{"step": 1, "loss": NaN, "grad_norm": Infinity}', '{"step": 2, "loss": "NaN", "grad_norm": null, "lr": 1e-4}'
+    )
+    assert [step.nonfinite for step in steps] == [{"loss": "nan", "grad_norm": "inf"}, {"loss": "nan"}]
+
+
+def test_validations_are_events_and_the_summary_of_a_training_is_nothing():
+    steps, events, _ = read(
+        {"step": 100, "loss": 2.5}, {"step": 100, "eval_loss": 2.7, "eval_runtime": 3.0},
+        {"step": 200, "val/loss": 2.6}, {"step": 200, "split": "val", "loss": 2.55},
+        {"step": 200, "train_runtime": 99.5, "train_loss": 2.9},
+    )  # fmt: skip
+    assert [step.step for step in steps] == [100]
+    assert [event.data["validation_loss"] for event in events] == [2.7, 2.6, 2.55]
+
+
+def test_mmcv_iterations_are_numbered_on_over_the_epochs():
+    steps, events, _ = read(
+        {"mode": "train", "epoch": 1, "iter": 50, "loss": 2.5}, {"mode": "train", "epoch": 1, "iter": 100, "loss": 2.4},
+        {"mode": "val", "epoch": 1, "iter": 7, "loss": 2.6}, {"mode": "train", "epoch": 2, "iter": 50, "loss": 2.3},
+    )  # fmt: skip
+    assert [step.step for step in steps] == [50, 100, 150]
+    assert [(event.step, event.data["validation_loss"]) for event in events] == [(100, 2.6)]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        '{"step": 1, "event": "checkpoint"}', '{"loss": 2.5}', '{"step": 1, "gpu_memory": 3}', "{'loss': 1.0, 'step': 3}", '{"step": 1, "loss": 2.5',
+        'step {"step": 1, "loss": 2}', '[{"step": 1, "loss": 2}]', '{"step": 1, "eval_loss": 2.5}', '{"step": -1, "loss": 2}', '{"step": 1.5, "loss": 2}',
+        '{"step": true, "loss": 2}', '{"step": 1, "lm loss vs samples": 2}', "{" * 5000, '{"step":' + "[" * 5000,
+    ],
+)  # fmt: skip
+def test_a_line_without_both_a_step_and_a_training_loss_is_not_claimed(line):
+    assert not Jsonl.claims(line)
+
+
+def test_torn_lines_are_counted_and_noise_is_not():
+    _, _, grammar = read('{"step": 1, "loss": 2.', "Traceback (most recent call last):", "{'step': 3}", '{"a": 1}')
+    assert grammar.bad_records == 1
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 4), st.sampled_from(["loss", "lr", "val_loss", "x", "grad_norm"]), st.floats()), max_size=30
+    ),
+    st.data(),
+)
+def test_a_restored_grammar_goes_on_exactly(cells, data):
+    lines = [json.dumps({"step": step, name: value}) for step, name, value in cells]
+    at = data.draw(st.integers(0, len(lines)))
+    whole, first, second = (Jsonl(LineTimes()) for _ in range(3))
+    expected = [record for line in lines for record in whole.feed(line)] + whole.finish()
+    found = [record for line in lines[:at] for record in first.feed(line)]
+    second.restore(json.loads(json.dumps(first.to_state(), allow_nan=False)))
+    found += [record for line in lines[at:] for record in second.feed(line)] + second.finish()
+    assert found == expected
+    assert all(math.isfinite(value) for record in found if isinstance(record, Step) for value in record.values.values())

@@ -1,0 +1,163 @@
+"""Plain JSON lines: one object a line with a step and a loss, as loggers, experiment trackers and home-made scripts write it.
+
+Nested objects are flattened with ``/``. Known by their keys: Weights & Biases' history, LLaMA-Factory's ``trainer_log.jsonl``,
+mmengine's ``scalars.json`` and mmcv's ``*.log.json``, detectron2's ``metrics.json``, exports ``{"name": …, "value": …, "step": …}``.
+Between them may stand whatever a launcher prints. Bare NaN and Infinity are accepted; null is "not logged".
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, ClassVar
+
+from trainvitals.logs.grammar import Record
+from trainvitals.logs.metric_names import meaning_of
+from trainvitals.logs.step_rows import Row, RowJoiner, step_number, time_of
+from trainvitals.logs.times import LineTimes
+from trainvitals.logs.values import as_number
+
+_STEP_KEY = re.compile(r'step|iter|num_updates|"it"', re.IGNORECASE)
+_OBJECT = re.compile(r'\ufeff?[ \t]{0,40}\{[ \t]{0,4}"')
+_MAX_DEPTH = 6
+_MAX_KEYS = 1000
+#: Keys that name the metric whose value stands under ``value``.
+_NAME_KEYS = ("tag", "metric", "metric_name", "name", "key")
+#: The summary that Hugging Face's Trainer gives at its end: its train_loss is the mean of the whole run.
+_SUMMARY = ("train_runtime", "train/train_runtime")
+
+
+class Jsonl:
+    """State: the step that is held, and where mmcv's epoch began."""
+
+    name = "jsonl"
+    title = "JSON lines with a step and a loss: wandb history, LLaMA-Factory, mmengine, detectron2, home-made loggers"
+    example = '{"step": 120, "loss": 2.5, "lr": 0.0003, "grad_norm": 0.9, "time": 1770000000.5}'
+    is_from_source = False
+    literals: ClassVar[tuple[str, ...]] = ('step"', 'steps"', 'Step"', 'Steps"', '"iter', '"Iter', '"num_updates"', '"it"')
+    is_document = False
+    is_weak = False
+    prelude: ClassVar[tuple[str, ...]] = ()
+
+    def __init__(self, times: LineTimes) -> None:
+        self._times = times
+        self._joiner = RowJoiner()
+        self._epoch, self._offset, self._last = -1, 0, -1
+        self.bad_records = 0
+
+    @staticmethod
+    def claims(line: str) -> bool:
+        """An object with a step and a training loss: no other program's JSON has both."""
+        if not _may_be_one(line):
+            return False
+        flat = _load(line)
+        if flat is None:
+            return False
+        row = _row(flat, LineTimes())
+        return row is not None and row.is_step and any("loss" in name for name in row.values)
+
+    def feed(self, line: str) -> list[Record]:
+        if not _may_be_one(line):
+            return []
+        flat = _load(line)
+        if flat is None:
+            self.bad_records += 1
+            return []
+        if any(key in flat for key in _SUMMARY):
+            return []
+        row = _row(flat, self._times)
+        if row is None:
+            return []
+        if flat.get("mode") in ("train", "val") and "iter" in flat and "epoch" in flat:
+            self._number_on(row, flat)
+        return self._joiner.add(row)
+
+    def _number_on(self, row: Row, flat: Mapping[str, Any]) -> None:
+        """mmcv counts its iterations in each epoch from 1: they are numbered on, by the last one of the epochs before."""
+        epoch = step_number(flat["epoch"]) or 0
+        if flat["mode"] == "val":
+            row.step = max(self._last, 0)  # its ``iter`` is that of the validation
+            return
+        if row.step <= self._last - self._offset and epoch > self._epoch >= 0:
+            self._offset = self._last
+        elif epoch < self._epoch:
+            self._offset = 0
+        self._epoch = epoch
+        row.step += self._offset
+        self._last = row.step
+
+    def idle(self) -> list[Record]:
+        return self._joiner.flush()
+
+    def finish(self) -> list[Record]:
+        return self._joiner.flush()
+
+    def to_state(self) -> dict[str, Any]:
+        epochs = [self._epoch, self._offset, self._last]
+        return {"joiner": self._joiner.to_state(), "epochs": epochs, "bad_records": self.bad_records}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        self._joiner.restore(state["joiner"])
+        self._epoch, self._offset, self._last = map(int, state["epochs"])
+        self.bad_records = int(state["bad_records"])
+
+
+def _may_be_one(line: str) -> bool:
+    return _OBJECT.match(line) is not None and _STEP_KEY.search(line) is not None
+
+
+def _load(line: str) -> dict[str, Any] | None:
+    """The object, flat; None when the line is none, or torn."""
+    try:
+        loaded = json.loads(line.strip(" \t\ufeff,"))
+    except (ValueError, RecursionError):
+        return None
+    return dict(_flat(loaded, "", 0)) if isinstance(loaded, dict) else None
+
+
+def _flat(item: Mapping[str, Any], prefix: str, depth: int) -> Iterator[tuple[str, Any]]:
+    for count, (key, value) in enumerate(item.items()):
+        if count >= _MAX_KEYS:
+            return
+        if isinstance(value, dict):
+            if depth < _MAX_DEPTH:
+                yield from _flat(value, f"{prefix}{key}/", depth + 1)
+        elif not isinstance(value, list):
+            yield prefix + key, value
+
+
+def _row(flat: Mapping[str, Any], times: LineTimes) -> Row | None:
+    """The row that the keys tell; None without a step."""
+    best: tuple[int, int] | None = None
+    time_ns: int | None = None
+    cells: list[tuple[str, float]] = []
+    for name, value in flat.items():
+        meaning = meaning_of(name.rpartition("/")[2] if name.startswith(("metrics/", "data/")) else name)
+        if meaning.kind == "step":
+            step = step_number(value)
+            if step is not None and (best is None or meaning.rank < best[0]):
+                best = (meaning.rank, step)
+            continue
+        if meaning.kind == "time":
+            found = time_of(value, times)
+            if found is not None:
+                time_ns = found if time_ns is None else time_ns
+                continue
+            if name != "time" or "data_time" not in flat:
+                continue
+            name = "step_time_s"  # mmengine and detectron2: seconds of an iteration
+        number = as_number(value)
+        if number is not None:
+            cells.append((name, number))
+    if best is None:
+        return None
+    row = Row(best[1], 0, time_ns)
+    named = next((flat[key] for key in _NAME_KEYS if isinstance(flat.get(key), str)), None)
+    if named is not None and (number := as_number(flat.get("value"))) is not None:
+        row.put(named, number)
+        return row
+    is_validation = flat.get("mode") == "val" or flat.get("split") in ("val", "valid", "validation", "eval", "test")
+    for name, number in cells:
+        row.put(f"val/{name}" if is_validation else name, number)
+    return row

@@ -1,0 +1,175 @@
+"""Rows of metrics into records: the part that CSV, JSON lines and event files share.
+
+Many loggers write one metric or one group a row, so what belongs to one step is joined before it is given out.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from trainvitals.logs.grammar import Record, message
+from trainvitals.logs.metric_names import Meaning, meaning_of
+from trainvitals.logs.times import LineTimes, checked_time_ns
+from trainvitals.logs.values import Metrics, as_number, json_safe
+from trainvitals.records import Step
+
+MAX_STEP = 10**15
+#: Metrics of one step that are kept; what a person can look at is far below.
+_MAX_METRICS = 500
+#: A number that tells a time: seconds, milliseconds, microseconds or nanoseconds of 2001 to 2100. What is smaller is a duration.
+_UNITS_NS = ((10**9, 4_102_444_800), (10**6, 4_102_444_800_000), (10**3, 4_102_444_800_000_000), (1, 4_102_444_800_000_000_000))
+_FIRST_EPOCH_S = 1_000_000_000
+
+
+class Row:
+    """What one line told of one step. ``values``: metric -> (rank of its name, value)."""
+
+    __slots__ = ("attempt", "is_step", "step", "time_ns", "validation", "values")
+
+    def __init__(self, step: int, attempt: int = 0, time_ns: int | None = None) -> None:
+        self.step = step
+        self.attempt = attempt
+        self.time_ns = time_ns
+        self.values: dict[str, tuple[int, float]] = {}
+        self.validation: dict[str, float] = {}
+        self.is_step = False
+
+    def put(self, name: str, value: float) -> None:
+        """A metric by the name it has in the file."""
+        self.take(meaning_of(name), value)
+
+    def take(self, meaning: Meaning, value: float) -> None:
+        """A metric by its meaning: of several names of one metric the best, of one name the first value."""
+        if meaning.kind == "validation":
+            if len(self.validation) < _MAX_METRICS:
+                self.validation.setdefault(meaning.metric, value)
+        elif meaning.kind == "train" and (meaning.metric in self.values or len(self.values) < _MAX_METRICS):
+            known = self.values.get(meaning.metric)
+            if known is None or meaning.rank < known[0]:
+                self.values[meaning.metric] = (meaning.rank, value * meaning.factor)
+            self.is_step = self.is_step or meaning.is_of_a_step
+
+    def repeats(self, other: Row) -> bool:
+        """Whether both tell the same metric: then they are two reports of the step, not two parts of one."""
+        return bool(self.values.keys() & other.values.keys() - {"epoch"}) or bool(
+            self.validation.keys() & other.validation.keys()
+        )
+
+    def join(self, other: Row) -> None:
+        """Take the other's metrics in as well."""
+        for name, (rank, value) in other.values.items():
+            known = self.values.get(name)
+            if len(self.values) < _MAX_METRICS and (known is None or rank < known[0]):
+                self.values[name] = (rank, value)
+        if len(self.validation) < _MAX_METRICS:
+            self.validation = {**other.validation, **self.validation}
+        self.is_step = self.is_step or other.is_step
+        self.time_ns = self.time_ns if self.time_ns is not None else other.time_ns
+
+    def records(self) -> list[Record]:
+        """The step, if the row tells one, and the validation as an event."""
+        found: list[Record] = []
+        if self.is_step:
+            metrics = Metrics()
+            for name, (_, value) in self.values.items():
+                metrics.put(name, value)
+            found.append(Step(self.step, self.attempt, self.time_ns, metrics.values, metrics.nonfinite))
+        if self.validation:
+            found.append(message("evaluation", json_safe(self.validation), self.step, self.time_ns))
+        return found
+
+    def to_state(self) -> list[Any]:
+        values = [[name, rank, *_safe(value)] for name, (rank, value) in self.values.items()]
+        validation = [[name, *_safe(value)] for name, value in self.validation.items()]
+        return [self.step, self.attempt, self.time_ns, self.is_step, values, validation]
+
+    @staticmethod
+    def of_state(state: list[Any]) -> Row:
+        row = Row(int(state[0]), int(state[1]), state[2])
+        row.is_step = bool(state[3])
+        row.values = {name: (int(rank), float(value)) for name, rank, value in state[4]}
+        row.validation = {name: float(value) for name, value in state[5]}
+        return row
+
+
+def _safe(value: float) -> tuple[float | str]:
+    # JSON has no NaN; float() reads the text again.
+    return (value if value - value == 0 else repr(value),)
+
+
+class RowJoiner:
+    """Holds the rows of the newest steps until they are complete.
+
+    ``open_steps`` rows are held: 1 for a file whose rows of one step follow each other. A row that repeats a metric of a step
+    that is held, or goes back behind what was given out, is another report or a new start: what is held is given out first.
+    """
+
+    def __init__(self, open_steps: int = 1) -> None:
+        self._open_steps = open_steps
+        self._rows: list[Row] = []  # in order of their steps
+        self._given = -1  # the last step that was given out since the last start
+
+    def add(self, row: Row) -> list[Record]:
+        """Records that are complete now."""
+        if not row.values and not row.validation:
+            return []
+        rows = self._rows
+        same = next((held for held in reversed(rows) if held.step == row.step and held.attempt == row.attempt), None)
+        if same is not None and not same.repeats(row):
+            same.join(row)
+            return []
+        found: list[Record] = []
+        if same is not None or self._open_steps == 1 or row.step <= self._given or (rows and rows[0].attempt != row.attempt):
+            found = self.flush()
+        rows.append(row)
+        if len(rows) > 1 and rows[-2].step > row.step:
+            rows.sort(key=lambda held: held.step)
+        if len(rows) > self._open_steps:
+            oldest = rows.pop(0)
+            self._given = oldest.step
+            found.extend(oldest.records())
+        return found
+
+    def flush(self) -> list[Record]:
+        """Everything that is held, in order."""
+        found = [record for held in self._rows for record in held.records()]
+        self._rows.clear()
+        self._given = -1
+        return found
+
+    @property
+    def held(self) -> int:
+        """Number of steps held."""
+        return len(self._rows)
+
+    def to_state(self) -> dict[str, Any]:
+        return {"rows": [row.to_state() for row in self._rows], "given": self._given}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        self._rows = [Row.of_state(row) for row in state["rows"]]
+        self._given = int(state["given"])
+
+
+def step_number(value: object) -> int | None:
+    """The value as a step: a whole number, not negative; also ``120.0`` and ``"1,200"``."""
+    number = as_number(value)
+    if number is None or not 0 <= number < MAX_STEP or number != int(number):
+        return None
+    return int(number)
+
+
+def time_of(value: object, times: LineTimes) -> int | None:
+    """A time stamp as UTC nanoseconds: a number of seconds to nanoseconds since 1970, or a date and time as text."""
+    if isinstance(value, str):
+        found = times.find(value[:100]) if "-" in value or "/" in value else None
+        if found is not None:
+            return found
+    number = as_number(value)
+    if number is None or not _FIRST_EPOCH_S <= number < _UNITS_NS[-1][1]:
+        return None
+    exact = value if isinstance(value, int) else None
+    for unit_ns, end in _UNITS_NS:
+        if number < end:
+            # A float of this size holds microseconds at best.
+            return checked_time_ns(exact * unit_ns if exact is not None else round(number * unit_ns / 1000) * 1000)
+    return None
