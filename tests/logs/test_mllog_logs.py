@@ -132,7 +132,7 @@ def test_a_line_of_another_program_beside_them_is_read_instead():
 
 @pytest.mark.parametrize("tail", ["", "{", '{"key": 1}', "[" * 60_000, '{"key": "tracked_stats", "value": {"train_loss": "x"}}'])
 def test_a_broken_line_is_no_record(tail):
-    parser, steps, _ = parse(f":::MLLOG {tail}\n", format="mllog")
+    _, steps, _ = parse(f":::MLLOG {tail}\n", format="mllog")
     assert steps == []
 
 
