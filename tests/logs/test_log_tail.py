@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from trainvitals.clock import ManualClock
 from trainvitals.logs import tail
+from trainvitals.logs.grammar import LineByLine
 from trainvitals.logs.tail import LogSource
 from trainvitals.records import Event, Step
 
@@ -289,3 +290,103 @@ def test_every_complete_line_is_read_once_whatever_happens_to_the_file(actions, 
     source.close()
     shutil.rmtree(directory)
     assert seen == expected
+
+
+class TwoLines(LineByLine):
+    """A home-made format whose record is complete when the next one begins."""
+
+    name = "two_lines"
+    title = "two lines a step"
+    example = "STEP 1"
+    literals = ("STEP ",)
+
+    def __init__(self, times):
+        super().__init__()
+        self._held = []
+
+    @staticmethod
+    def claims(line):
+        return line.startswith("STEP ")
+
+    def feed(self, line):
+        if not self.claims(line):
+            return []
+        told, self._held = self._held, [Step(int(line.split()[1]), 0, None, {"loss": 1.0})]
+        return told
+
+    def idle(self):
+        told, self._held = self._held, []
+        return told
+
+    finish = idle
+
+
+def test_a_record_that_waits_for_a_further_line_is_given_out_once_after_a_silence(log):
+    clock = ManualClock()
+    source = LogSource([str(log)], clock=clock, custom={"two_lines": TwoLines})
+    append(log, "STEP 1\nSTEP 2\n")
+    assert steps(source.poll()) == [1]
+    clock.advance(2.9)
+    assert source.poll() == []
+    clock.advance(0.2)
+    assert steps(source.poll()) == [2]
+    clock.advance(60)
+    assert source.poll() == []
+    append(log, "STEP 3\n")
+    assert source.poll() == []
+    clock.advance(3.5)
+    assert steps(source.poll()) == [3]
+    source.close()
+
+
+def test_a_silence_changes_neither_keys_nor_ids(log):
+    def read(silence_s):
+        clock = ManualClock()
+        source = LogSource([str(log)], "two_lines", clock=clock, custom={"two_lines": TwoLines})
+        log.write_text("banner\nSTEP 1\n")
+        records = source.poll()
+        clock.advance(silence_s)
+        records += source.poll()
+        append(log, "STEP 2\nnoise\n")
+        records += source.poll()
+        source.close()
+        return [record for _, record in records if isinstance(record, Event)]
+
+    assert read(0) == read(60)
+
+
+def test_a_file_that_cannot_be_opened_counts_once_and_is_read_when_its_rights_are_back(tmp_path, monkeypatch):
+    append(tmp_path / "a.log", lines(0, 2))
+    opened = os.open
+
+    def refuse(path, *rest, **named):
+        if str(path).endswith("a.log"):
+            raise PermissionError(13, "Permission denied", path)
+        return opened(path, *rest, **named)
+
+    source = LogSource([str(tmp_path / "*.log")])
+    monkeypatch.setattr(os, "open", refuse)
+    assert [source.poll(), source.poll(), source.poll()] == [[], [], []]
+    assert source.counters["unreadable"] == 1
+    monkeypatch.setattr(os, "open", opened)
+    assert steps(source.poll()) == [0, 1]
+    source.close()
+
+
+def test_a_followed_file_that_takes_errors_counts_once_and_goes_on_where_it_was(log, source, monkeypatch):
+    append(log, lines(0, 2))
+    assert steps(source.poll()) == [0, 1]
+    append(log, lines(2, 3))
+    read = os.pread
+    opened = os.open
+
+    def stale(*_):
+        raise OSError(116, "Stale file handle")
+
+    monkeypatch.setattr(os, "pread", stale)
+    monkeypatch.setattr(os, "open", stale)
+    assert [source.poll(), source.poll()] == [[], []]
+    monkeypatch.setattr(os, "pread", read)
+    monkeypatch.setattr(os, "open", opened)
+    assert steps(source.poll()) == [2]
+    assert source.counters["unreadable"] == 1

@@ -9,8 +9,9 @@ from __future__ import annotations
 import glob
 import os
 import stat
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from trainvitals.clock import Clock, SystemClock
@@ -25,6 +26,9 @@ MAX_FILES = 256
 _MAX_FINISHED = 1024
 #: A deleted file may still be written; it is let go when it has not grown for so long.
 _DELETED_GRACE_S = 600.0
+#: A record that waits for a further line (a bar, the rest of a block) is given out when none came for so long.
+IDLE_S = 3.0
+_NONE: Mapping[str, type[Any]] = MappingProxyType({})
 _COMPRESSED = (".gz", ".bz2", ".xz", ".zst")
 
 
@@ -35,6 +39,8 @@ class _Stream:
         self.path, self.parser, self.cursor = path, parser, cursor
         self.is_restored = False
         self.quiet_since_s: float | None = None  # the path is gone and nothing was read since
+        self.has_news = True  # something was read since the end of the file was last met
+        self.silent_since_s: float | None = None  # the end was met then; None when its silence was told already
 
     def close(self) -> None:
         self.cursor.close()
@@ -43,13 +49,24 @@ class _Stream:
 class LogSource:
     """``poll`` returns what is new. The caller keeps ``to_state`` in the same transaction as what ``poll`` returned.
 
-    ``counters``: truncations, rotations, unreadable, files_beyond_limit, and the sums of ``Parser.counters``.
+    ``custom``: the home-made formats, see ``Parser``.
+
+    ``counters``: truncations, rotations, unreadable (a file counts once each time it becomes so), files_beyond_limit (now),
+    and the sums of ``Parser.counters``.
     """
 
-    def __init__(self, patterns: Sequence[str], format: str = "auto", timezone: str = "UTC", clock: Clock | None = None) -> None:
+    def __init__(
+        self,
+        patterns: Sequence[str],
+        format: str = "auto",
+        timezone: str = "UTC",
+        clock: Clock | None = None,
+        *,
+        custom: Mapping[str, type[Any]] = _NONE,
+    ) -> None:
         self._patterns = tuple(patterns)
-        self._format, self._timezone = format, timezone
-        Parser(format, timezone)  # wrong names are errors here, not in the first poll
+        self._format, self._timezone, self._custom = format, timezone, custom
+        self._parser()  # wrong names are errors here, not in the first poll
         self._clock = clock if clock is not None else SystemClock()
         self._streams: dict[str, _Stream] = {}
         self._finished: dict[tuple[int, int], tuple[int, str]] = {}
@@ -59,6 +76,10 @@ class LogSource:
         self.is_behind = False
         self._counts = {"truncations": 0, "rotations": 0, "unreadable": 0, "files_beyond_limit": 0}
         self._past: dict[str, int] = {}
+        self._unreadable: set[str] = set()
+
+    def _parser(self, mtime_ns: int | None = None) -> Parser:
+        return Parser(self._format, self._timezone, mtime_ns, custom=self._custom)
 
     @property
     def counters(self) -> dict[str, int]:
@@ -101,6 +122,7 @@ class LogSource:
         for stream in self._streams.values():
             if stream.is_restored and self._attach(stream):
                 held[stream.cursor.identity] = stream
+        self._counts["files_beyond_limit"] = 0
         for path in self._matches():
             try:
                 status = Path(path).stat()
@@ -132,11 +154,17 @@ class LogSource:
         try:
             cursor = Cursor.opened(path)
         except OSError:
-            self._counts["unreadable"] += 1
+            self._note_unreadable(path)
             return None
-        stream = _Stream(path, Parser(self._format, self._timezone, cursor.mtime_ns), cursor)
+        self._unreadable.discard(path)
+        stream = _Stream(path, self._parser(cursor.mtime_ns), cursor)
         self._streams[path] = stream
         return stream
+
+    def _note_unreadable(self, path: str) -> None:
+        if path not in self._unreadable:
+            self._unreadable.add(path)
+            self._counts["unreadable"] += 1
 
     def _forget_one(self) -> bool:
         for path, stream in self._streams.items():
@@ -193,16 +221,29 @@ class LogSource:
                 if data:
                     budget -= len(data)
                     stream.quiet_since_s = None
+                    stream.has_news = True
                     stream.parser.mtime_ns = stream.cursor.mtime_ns
                     records.extend((stream.path, record) for record in stream.parser.feed(data))
                 elif not self._move_on(stream, present):
+                    self._listen(stream, records)
                     break
         except OSError:
             # A stale handle on a network disk: the file is opened again by name in the next poll.
-            self._counts["unreadable"] += 1
+            self._note_unreadable(stream.path)
             stream.close()
             stream.is_restored = True
+        else:
+            if self._unreadable:
+                self._unreadable.discard(stream.path)
         return budget
+
+    def _listen(self, stream: _Stream, records: list[tuple[str, Step | Event]]) -> None:
+        """At the end of what is there: after a silence of ``IDLE_S``, once, what waits for a further line is given out."""
+        if stream.has_news:
+            stream.has_news, stream.silent_since_s = False, self._clock.monotonic_s()
+        elif stream.silent_since_s is not None and self._clock.monotonic_s() - stream.silent_since_s >= IDLE_S:
+            stream.silent_since_s = None
+            records.extend((stream.path, record) for record in stream.parser.idle())
 
     def _move_on(self, stream: _Stream, present: dict[str, tuple[int, int]]) -> bool:
         """At the end of a file: go on with the one that took its place. False when there is none."""
@@ -258,7 +299,7 @@ class LogSource:
         self.close()
         self._streams = {}
         for saved in state["streams"]:
-            parser = Parser(self._format, self._timezone)
+            parser = self._parser()
             parser.restore(saved["parser"])
             stream = _Stream(saved["path"], parser, Cursor.from_state(saved["cursor"]))
             stream.is_restored = True

@@ -9,6 +9,10 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from trainvitals.errors import InputError
 
 _SECOND_NS = 1_000_000_000
+#: What no time goes on with.
+_ENDS = ("", " ", "]")
+#: Nanoseconds of a fraction's last digit, by the number of its digits.
+_POWERS: tuple[int, ...] = tuple(10 ** (9 - digits) for digits in range(10))
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 #: Up to the year 2100: what lies beyond is a damaged record, and would not fit the store's 64 bits much later.
 MAX_TIME_NS = 4_102_444_800 * _SECOND_NS
@@ -34,13 +38,29 @@ class LineTimes:
     def __init__(self, timezone: str = "UTC", mtime_ns: int | None = None) -> None:
         self._zone = zone(timezone)
         self.mtime_ns = mtime_ns
+        # Logs say the same minute in the same place many times over: what is around its seconds, and its time.
+        self._before, self._behind, self._minute_ns = "\0", "", 0
 
     def find(self, text: str) -> int | None:
         """The last full time in ``text`` (the nearest to the record), else one without a year; None when there is none."""
+        if text.startswith(self._before) and text.endswith(self._behind):
+            time_ns = self._in_known_minute(text)
+            if time_ns is not None:
+                return time_ns
         full = list(_FULL.finditer(text))
         if full:
-            year, month, day, hour, minute, second, fraction, offset = full[-1].groups()
-            return self._to_ns((year, month, day, hour, minute, second), fraction, offset)
+            found = full[-1]
+            year, month, day, hour, minute, second, fraction, offset = found.groups()
+            time_ns = self._to_ns((year, month, day, hour, minute, second), fraction, offset)
+            if (
+                time_ns is not None
+                and time_ns > 60 * _SECOND_NS
+                and offset is None
+                and text[found.end() : found.end() + 1] in _ENDS
+            ):
+                self._before, self._behind = text[: found.start(6)], text[found.end() :]
+                self._minute_ns = time_ns - int(second) * _SECOND_NS - _fraction_ns(fraction)
+            return time_ns
         without = _NO_YEAR.search(text)
         if without is None or self.mtime_ns is None:
             return None
@@ -54,6 +74,18 @@ class LineTimes:
                 return time_ns
         return None
 
+    def _in_known_minute(self, text: str) -> int | None:
+        """The time, when ``text`` differs from the one before in seconds and their fraction only."""
+        seconds = text[len(self._before) : len(text) - len(self._behind)]
+        if len(seconds) < 2 or not seconds.isascii() or not seconds[:2].isdigit() or seconds[:2] >= "60":
+            return None
+        if len(seconds) == 2:
+            return self._minute_ns + int(seconds) * _SECOND_NS
+        fraction = seconds[3:]
+        if seconds[2] not in ".," or not fraction.isdigit() or len(fraction) > 9:
+            return None
+        return self._minute_ns + int(seconds[:2]) * _SECOND_NS + int(fraction) * _POWERS[len(fraction)]
+
     def _to_ns(self, parts: tuple[str, ...], fraction: str | None, offset: str | None) -> int | None:
         year, month, day, hour, minute, second = map(int, parts)
         try:
@@ -61,8 +93,7 @@ class LineTimes:
             delta = moment - _EPOCH
         except (ValueError, OverflowError):
             return None
-        fraction_ns = int((fraction or "0").ljust(9, "0"))
-        return checked_time_ns((delta.days * 86_400 + delta.seconds) * _SECOND_NS + fraction_ns)
+        return checked_time_ns((delta.days * 86_400 + delta.seconds) * _SECOND_NS + _fraction_ns(fraction))
 
     def _offset(self, text: str | None) -> tzinfo:
         if text is None:
@@ -71,6 +102,10 @@ class LineTimes:
             return UTC
         minutes = int(text[1:3]) * 60 + int(text[-2:])
         return timezone(timedelta(minutes=-minutes if text[0] == "-" else minutes))
+
+
+def _fraction_ns(fraction: str | None) -> int:
+    return int(fraction) * _POWERS[len(fraction)] if fraction else 0
 
 
 def checked_time_ns(value: object) -> int | None:
