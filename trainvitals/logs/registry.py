@@ -14,6 +14,7 @@ from trainvitals.logs.jsonl import Jsonl
 from trainvitals.logs.megatron import Megatron
 from trainvitals.logs.mllog import MLLog
 from trainvitals.logs.nanogpt import NanoGPT
+from trainvitals.logs.nanotron import Nanotron
 from trainvitals.logs.torchtitan import TorchTitan
 
 _ALL: tuple[type[Any], ...] = (
@@ -21,6 +22,7 @@ _ALL: tuple[type[Any], ...] = (
     Megatron,
     HuggingFace,
     NanoGPT,
+    Nanotron,
     TorchTitan,
     MLLog,
     HuggingFaceState,
