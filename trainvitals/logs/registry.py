@@ -11,6 +11,7 @@ from trainvitals.logs.hook_jsonl import HookJsonl
 from trainvitals.logs.huggingface import HuggingFace
 from trainvitals.logs.huggingface_state import HuggingFaceState
 from trainvitals.logs.jsonl import Jsonl
+from trainvitals.logs.maxtext import MaxText
 from trainvitals.logs.megatron import Megatron
 from trainvitals.logs.mllog import MLLog
 from trainvitals.logs.nanogpt import NanoGPT
@@ -23,6 +24,7 @@ _ALL: tuple[type[Any], ...] = (
     HuggingFace,
     NanoGPT,
     Nanotron,
+    MaxText,
     TorchTitan,
     MLLog,
     HuggingFaceState,
