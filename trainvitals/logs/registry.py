@@ -16,6 +16,7 @@ from trainvitals.logs.megatron import Megatron
 from trainvitals.logs.mllog import MLLog
 from trainvitals.logs.nanogpt import NanoGPT
 from trainvitals.logs.nanotron import Nanotron
+from trainvitals.logs.olmo import Olmo
 from trainvitals.logs.torchtitan import TorchTitan
 
 _ALL: tuple[type[Any], ...] = (
@@ -24,6 +25,7 @@ _ALL: tuple[type[Any], ...] = (
     HuggingFace,
     NanoGPT,
     Nanotron,
+    Olmo,
     MaxText,
     TorchTitan,
     MLLog,
