@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
+from trainvitals.logs.composer import Composer
 from trainvitals.logs.curve_csv import CurveCsv
 from trainvitals.logs.hook_jsonl import HookJsonl
 from trainvitals.logs.huggingface import HuggingFace
@@ -25,6 +26,7 @@ _ALL: tuple[type[Any], ...] = (
     HuggingFace,
     NanoGPT,
     Nanotron,
+    Composer,
     Olmo,
     MaxText,
     TorchTitan,

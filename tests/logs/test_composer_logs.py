@@ -1,0 +1,59 @@
+"""Composer's and LLM Foundry's records over several lines."""
+
+import pytest
+from reading import DATA, read, read_file, read_in_pieces
+
+from trainvitals.logs.composer import Composer
+from trainvitals.logs.times import LineTimes
+
+
+def test_the_header_counts_the_steps_and_its_lines_fill_the_record():
+    parser, steps, _ = read_file("composer.log")
+    assert parser.format == "composer"
+    assert [step.step for step in steps] == [10, 20, 30, 40]
+    values = dict(steps[0].values)
+    assert values["loss"] == 9.025
+    assert values["grad_norm"] == 1.25
+    assert values["lr"] == 1e-4
+    assert values["mfu"] == pytest.approx(41.25)
+    assert values["tokens_per_s"] == 20082.5
+    assert steps[2].nonfinite == {"loss": "nan"}
+
+
+def test_with_epochs_the_step_goes_through():
+    _, steps, _ = read_file("composer_epochs.log")
+    assert [(step.step, step.values["loss"]) for step in steps] == [(4, 8.1), (5, 8.0), (6, 7.9), (7, 7.8), (11, 7.4)]
+
+
+def test_a_header_in_tokens_takes_the_step_from_the_batch():
+    _, steps, _ = read("[token=1048576/9000000]:\n\t Train time/batch: 41\n\t Train loss/train/total: 3.5\n")
+    assert [(step.step, step.values["loss"]) for step in steps] == [(42, 3.5)]
+
+
+def test_a_record_whose_step_nobody_tells_counts_as_bad():
+    parser, steps, _ = read(
+        "[batch=1/9]:\n\t Train loss/train/total: 3.6\n[token=1048576/9000000]:\n\t Train loss/train/total: 3.5\n"
+    )
+    assert [step.step for step in steps] == [1]
+    assert parser.counters["bad_records"] == 1
+
+
+def test_an_evaluation_is_an_event_and_no_step():
+    _, _, events = read_file("composer.log")
+    assert [(event.step, event.data) for event in events] == [
+        (20, {"validation_loss": 8.9, "validation_set": "metrics_eval_languagecrossentropy"})
+    ]
+
+
+def test_the_last_record_waits_for_silence_or_the_end():
+    grammar = Composer(LineTimes())
+    assert grammar.feed("[batch=12/9000]:") == []
+    assert grammar.feed("\t Train loss/train/total: 9.1250") == []
+    assert [record.values for record in grammar.idle()] == [{"loss": 9.125}]
+    assert grammar.idle() == []
+
+
+@pytest.mark.parametrize("name", ["composer.log", "composer_epochs.log"])
+def test_a_torn_log_reads_the_same_in_any_pieces(name):
+    raw = (DATA / name).read_bytes()
+    assert read_in_pieces(raw, 37) == read_in_pieces(raw, 100_000)
