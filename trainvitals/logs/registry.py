@@ -8,6 +8,7 @@ from typing import Any
 
 from trainvitals.logs.composer import Composer
 from trainvitals.logs.curve_csv import CurveCsv
+from trainvitals.logs.fairseq import Fairseq
 from trainvitals.logs.hook_jsonl import HookJsonl
 from trainvitals.logs.huggingface import HuggingFace
 from trainvitals.logs.huggingface_state import HuggingFaceState
@@ -26,6 +27,7 @@ _ALL: tuple[type[Any], ...] = (
     HuggingFace,
     NanoGPT,
     Nanotron,
+    Fairseq,
     Composer,
     Olmo,
     MaxText,

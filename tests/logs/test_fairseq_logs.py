@@ -1,0 +1,68 @@
+"""fairseq's and metaseq's lines, in three log formats."""
+
+import pytest
+from reading import DATA, read, read_file, read_in_pieces, seconds
+
+
+def test_json_lines_hold_numbers_as_strings():
+    parser, steps, _ = read_file("fairseq_json.log")
+    assert parser.format == "fairseq"
+    assert [step.step for step in steps] == [210, 220, 230]
+    assert steps[0].values["loss"] == 7.5
+    assert steps[0].values["tokens_per_s"] == 2000.5
+    assert steps[0].values["loss_scale"] == 64
+    assert steps[2].nonfinite == {"loss": "nan"}
+    assert [seconds(step) for step in steps] == [70, 80, 90]
+
+
+def test_the_mean_over_an_epoch_is_no_step_and_an_evaluation_is_an_event():
+    _, _, events = read_file("fairseq_json.log")
+    validation = next(event for event in events if "validation_loss" in event.data)
+    assert (validation.step, validation.data) == (
+        230,
+        {"validation_loss": 7.1, "validation_ppl": 128.0, "validation_nll_loss": 7.0},
+    )
+
+
+def test_overflows_and_checkpoints_are_events():
+    _, _, events = read_file("fairseq_json.log")
+    assert [(event.kind, event.step) for event in events if event.kind != "message"] == [
+        ("resume", 200), ("phase", 230), ("phase", 230),
+    ]  # fmt: skip
+    assert {"overflow": True, "loss_scale_next": 64.0} in [event.data for event in events]
+
+
+@pytest.mark.parametrize(
+    "note", ["NOTE: overflow detected, setting loss scale to: 32.0", "NOTE: gradient overflow detected, ignoring gradient"]
+)
+def test_both_spellings_of_an_overflow_are_known(note):
+    _, _, events = read(f"2026-01-02 03:04:05 | INFO | fairseq.trainer | {note}\n", "fairseq")
+    assert events[0].data["overflow"] is True
+
+
+def test_simple_lines_and_bars_are_read_by_their_updates():
+    _, steps, events = read_file("fairseq_simple.log")
+    assert [step.step for step in steps] == [100, 200, 300, 500, 501, 988]
+    assert steps[0].values["loss"] == 9.4
+    assert "tokens_per_s" not in steps[0].values  # the meter has not begun
+    assert (events[0].step, events[0].data["validation_loss"]) == (487, 9.001)
+
+
+def test_a_torn_json_line_counts_as_bad():
+    line = '2026-01-02 03:04:05 | INFO | train_inner | {"epoch": 1, "loss": "7.5", "num_updates": "400", "lr": "0.0'
+    parser, steps, _ = read(line + "\n", "fairseq")
+    assert steps == []
+    assert parser.counters["bad_records"] == 1
+
+
+def test_json_nested_beyond_reason_counts_as_bad():
+    line = '| train_inner | {"num_updates": "400", "loss": ' + "[" * 20_000
+    parser, steps, _ = read(line + "\n", "fairseq")
+    assert steps == []
+    assert parser.counters["bad_records"] == 1
+
+
+@pytest.mark.parametrize("name", ["fairseq_json.log", "fairseq_simple.log"])
+def test_a_torn_log_reads_the_same_in_any_pieces(name):
+    raw = (DATA / name).read_bytes()
+    assert read_in_pieces(raw, 37) == read_in_pieces(raw, 100_000)
