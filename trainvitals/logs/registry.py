@@ -16,6 +16,7 @@ from trainvitals.logs.jsonl import Jsonl
 from trainvitals.logs.maxtext import MaxText
 from trainvitals.logs.megatron import Megatron
 from trainvitals.logs.mllog import MLLog
+from trainvitals.logs.mmengine import MMEngine
 from trainvitals.logs.nanogpt import NanoGPT
 from trainvitals.logs.nanotron import Nanotron
 from trainvitals.logs.olmo import Olmo
@@ -27,6 +28,7 @@ _ALL: tuple[type[Any], ...] = (
     HuggingFace,
     NanoGPT,
     Nanotron,
+    MMEngine,
     Fairseq,
     Composer,
     Olmo,
