@@ -15,6 +15,7 @@ from trainvitals.logs.huggingface_state import HuggingFaceState
 from trainvitals.logs.jsonl import Jsonl
 from trainvitals.logs.maxtext import MaxText
 from trainvitals.logs.megatron import Megatron
+from trainvitals.logs.meters import Meters
 from trainvitals.logs.mllog import MLLog
 from trainvitals.logs.mmengine import MMEngine
 from trainvitals.logs.nanogpt import NanoGPT
@@ -29,6 +30,7 @@ _ALL: tuple[type[Any], ...] = (
     NanoGPT,
     Nanotron,
     MMEngine,
+    Meters,
     Fairseq,
     Composer,
     Olmo,
