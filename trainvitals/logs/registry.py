@@ -13,6 +13,7 @@ from trainvitals.logs.hook_jsonl import HookJsonl
 from trainvitals.logs.huggingface import HuggingFace
 from trainvitals.logs.huggingface_state import HuggingFaceState
 from trainvitals.logs.jsonl import Jsonl
+from trainvitals.logs.m4 import M4
 from trainvitals.logs.maxtext import MaxText
 from trainvitals.logs.megatron import Megatron
 from trainvitals.logs.meters import Meters
@@ -31,6 +32,7 @@ _ALL: tuple[type[Any], ...] = (
     Nanotron,
     MMEngine,
     Meters,
+    M4,
     Fairseq,
     Composer,
     Olmo,
