@@ -13,6 +13,7 @@ from trainvitals.logs.hook_jsonl import HookJsonl
 from trainvitals.logs.huggingface import HuggingFace
 from trainvitals.logs.huggingface_state import HuggingFaceState
 from trainvitals.logs.jsonl import Jsonl
+from trainvitals.logs.litgpt import LitGPT
 from trainvitals.logs.m4 import M4
 from trainvitals.logs.maxtext import MaxText
 from trainvitals.logs.megatron import Megatron
@@ -33,6 +34,7 @@ _ALL: tuple[type[Any], ...] = (
     MMEngine,
     Meters,
     M4,
+    LitGPT,
     Fairseq,
     Composer,
     Olmo,
