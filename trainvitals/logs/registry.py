@@ -24,6 +24,7 @@ from trainvitals.logs.nanogpt import NanoGPT
 from trainvitals.logs.nanotron import Nanotron
 from trainvitals.logs.olmo import Olmo
 from trainvitals.logs.torchtitan import TorchTitan
+from trainvitals.logs.torchtune import TorchTune
 
 _ALL: tuple[type[Any], ...] = (
     HookJsonl,
@@ -35,6 +36,7 @@ _ALL: tuple[type[Any], ...] = (
     Meters,
     M4,
     LitGPT,
+    TorchTune,
     Fairseq,
     Composer,
     Olmo,
