@@ -12,6 +12,7 @@ from trainvitals.logs.fairseq import Fairseq
 from trainvitals.logs.hook_jsonl import HookJsonl
 from trainvitals.logs.huggingface import HuggingFace
 from trainvitals.logs.huggingface_state import HuggingFaceState
+from trainvitals.logs.internlm import InternLM
 from trainvitals.logs.jsonl import Jsonl
 from trainvitals.logs.litgpt import LitGPT
 from trainvitals.logs.m4 import M4
@@ -37,6 +38,7 @@ _ALL: tuple[type[Any], ...] = (
     M4,
     LitGPT,
     TorchTune,
+    InternLM,
     Fairseq,
     Composer,
     Olmo,

@@ -1,0 +1,67 @@
+"""InternLM, InternEvo: ``… record_current_batch_training_metrics -- tflops=190.1,step=17,loss=9.81,tgs (tokens/gpu/second)=4399.9,…``.
+
+Pairs are parted by commas, later by blanks; ``grad_norm`` became one number per parameter group, of which the first is taken.
+Tokens per second are per GPU. Steps begin at 0. A data set that has no sample in the batch prints ``loss/cn=nan``: not logged.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import ClassVar
+
+from trainvitals.logs.cells import LEFT_OUT, Names, metrics_of
+from trainvitals.logs.grammar import LineByLine, Record
+from trainvitals.logs.times import LineTimes
+from trainvitals.records import Step
+
+_FUNCTION = "record_current_batch_training_metrics"
+_MARKER = re.compile(_FUNCTION + r"[\] ].{0,200}?[\s,]step=(\d{1,15})[\s,]", re.ASCII)
+_PAIR = re.compile(r"(?<![\w/.])([A-Za-z_][\w/.-]{0,80})(?: \([\w/ ]{1,60}\))?=(\{[^{}]{0,500}\}|[^\s,{]{1,60})")
+_FIRST_OF_GROUPS = re.compile(r"\{'[^']{1,60}': ([^,}]{1,60})")
+_NAMES: Names = {
+    "loss": ("loss", 1.0),
+    "lr": ("lr", 1.0),
+    "grad_norm": ("grad_norm", 1.0),
+    "tflops": ("tflops_per_gpu", 1.0),
+    "tgs": ("tokens_per_s", 1.0),
+    "loss_scale": ("loss_scale", 1.0),
+    "num_consumed_tokens": ("tokens", 1.0),
+    "step": LEFT_OUT,
+    "pid": LEFT_OUT,
+}
+
+
+class InternLM(LineByLine):
+    """No state: each line stands for itself."""
+
+    name = "internlm"
+    title = "InternLM, InternEvo"
+    example = (
+        "2026-01-02 03:04:05,148 INFO train.py:318 in record_current_batch_training_metrics -- tflops=190.1,step=17,loss=9.8125,"
+        "tgs (tokens/gpu/second)=4399.93,lr=3.8e-06,loss_scale=65536.0,grad_norm=4.1772,micro_num=4,num_consumed_tokens=2359296"
+    )
+    is_from_source = True
+    literals: ClassVar[tuple[str, ...]] = (_FUNCTION,)
+
+    def __init__(self, times: LineTimes) -> None:
+        super().__init__()
+        self._times = times
+
+    @staticmethod
+    def claims(line: str) -> bool:
+        return _FUNCTION in line and "loss=" in line and _MARKER.search(line) is not None
+
+    def feed(self, line: str) -> list[Record]:
+        found = _MARKER.search(line) if _FUNCTION in line and "loss=" in line else None
+        if found is None:
+            return []
+        at = found.start() + len(_FUNCTION)
+        pairs: list[tuple[str, str]] = []
+        for pair in _PAIR.finditer(line, at):
+            key, value = pair[1], pair[2]
+            if group := _FIRST_OF_GROUPS.match(value):
+                value = group[1]
+            if "/" not in key or value != "nan":
+                pairs.append((key, value))
+        metrics = metrics_of(pairs, _NAMES)
+        return [Step(int(found[1]), 0, self._times.find(line[: found.start()][-200:]), metrics.values, metrics.nonfinite)]
