@@ -24,6 +24,7 @@ from trainvitals.logs.mmengine import MMEngine
 from trainvitals.logs.nanogpt import NanoGPT
 from trainvitals.logs.nanotron import Nanotron
 from trainvitals.logs.olmo import Olmo
+from trainvitals.logs.paddlenlp import PaddleNLP
 from trainvitals.logs.torchtitan import TorchTitan
 from trainvitals.logs.torchtune import TorchTune
 
@@ -39,6 +40,7 @@ _ALL: tuple[type[Any], ...] = (
     LitGPT,
     TorchTune,
     InternLM,
+    PaddleNLP,
     Fairseq,
     Composer,
     Olmo,
