@@ -208,6 +208,18 @@ def test_no_line_makes_it_raise(lines):
             id="throughput in tokens",
         ),
         pytest.param(
+            "[2026-01-02 03:04:05.123456][INFO][training_log:661] -  iteration=       9/   50 | consumed_samples=         768 | "
+            "elapsed_time_per_iteration_ms=29570.0 | learning_rate=9.4372e-09 | global_batch_size=768 | lm loss=11.16725 | loss_scale=1.0 | "
+            "grad_norm=6.363 | actual_seqlen= 4096 | number_of_skipped_iterations=  0 | number_of_nan_iterations=  0 | "
+            "samples_per_second=25.972 | tokens_per_gpu_per_second_tgs=4432.5 | [LM]TFLOPs=20.25 | [DS]TFLOPs=26.25 |",
+            {
+                "samples": 768.0, "step_time_s": 29.57, "lr": 9.4372e-9, "global_batch_size": 768.0, "loss": 11.16725, "loss_scale": 1.0,
+                "grad_norm": 6.363, "actual_seqlen": 4096.0, "skipped": 0.0, "nan_iterations": 0.0, "samples_per_s": 25.972,
+                "tokens_per_s_per_gpu": 4432.5, "tflops_per_gpu": 20.25, "ds_tflops": 26.25,
+            },
+            id="Argonne, equals signs",
+        ),
+        pytest.param(
             " iteration 9/ 50 | lm loss: 2.0E+00 | grad norm: 1.5 | number of nan iterations:   0 | TFLOPs: 89.5 | ETA Time: 2 days, 3:04:05",
             {"loss": 2.0, "grad_norm": 1.5, "nan_iterations": 0.0, "tflops_per_gpu": 89.5},
             id="an end without a bar",

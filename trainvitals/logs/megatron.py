@@ -21,7 +21,7 @@ from trainvitals.logs.values import Metrics, json_safe, parse_number
 from trainvitals.records import Step
 
 # NeMo 2 writes "Training epoch 0, iteration 40/500 | lr: …": not Megatron's.
-_MARKER = re.compile(r"(?<!, )\biteration\s{1,40}(\d{1,15})\s{0,40}/\s{0,40}(\d{1,15})\s{0,40}\|", re.ASCII)
+_MARKER = re.compile(r"(?<!, )\biteration[=\s]\s{0,40}(\d{1,15})\s{0,40}/\s{0,40}(\d{1,15})\s{0,40}\|", re.ASCII)
 _PLAIN_START = re.compile(
     r"\s{0,40}(?:\[([^\]|]{1,60})\]\s{1,40})?iteration\s{1,40}(\d{1,15})\s{0,40}/\s{0,40}\d{1,15}\s{0,40}\|", re.ASCII
 )
@@ -130,7 +130,6 @@ class Megatron(LineByLine):
                 return None
         self._step = step = int(start[2])
         self._grad_norm = values.get("grad_norm")
-        self._side_lines.training_goes_on()
         stamp = start[1]
         return Step(step, 0, self._times.find(stamp) if stamp is not None else None, values, {})
 
@@ -181,7 +180,6 @@ class Megatron(LineByLine):
                 metrics.put("samples_per_s", self._pending["samples_per_s"])
         self._pending = {}
         self._step = step
-        self._side_lines.training_goes_on()
         return [Step(step, 0, time_ns, metrics.values, metrics.nonfinite), *records]
 
     def _leave_out_what_is_stale(self, step: int, metrics: Metrics, skipped: float | None) -> None:

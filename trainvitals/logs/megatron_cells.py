@@ -2,7 +2,7 @@
 
 Keys and units of all generations and forks: Megatron-LM from 2019 (``lm loss 9.1E+00``, no colon) to today, bigscience and
 DeepSpeed's Megatron-DeepSpeed, GPT-NeoX (``approx flops per GPU: 45.2TFLOPS``), epfLLM, AscendSpeed and MindSpeed
-(``gloabl batch size``), FlagScale, Biren, AMD Primus (``value/average``, ``hip mem usage/free/total/usage_ratio``),
+(``gloabl batch size``), Argonne's (``iteration=  30/ 5000 | grad_norm=1.5``), FlagScale, Biren, AMD Primus (``value/average``, ``hip mem usage/free/total/usage_ratio``),
 SwissArmyTransformer (``total loss``).
 """
 
@@ -24,12 +24,15 @@ _KNOWN: Mapping[str, tuple[str, float]] = MappingProxyType(
         "consumed tokens": ("tokens", 1.0),
         "elapsed time per iteration (ms)": ("step_time_s", 1e-3),
         "elapsed time per iteration (s)": ("step_time_s", 1.0),
+        "elapsed time per iteration ms": ("step_time_s", 1e-3),
         "elapsed time per iteration": ("step_time_s", 1e-3),
         "throughput per gpu (tflop/s/gpu)": ("tflops_per_gpu", 1.0),
         "compute per gpu (tflop/s/gpu)": ("tflops_per_gpu", 1.0),
         "flop throughput (tflop/sec/gpu)": ("tflops_per_gpu", 1.0),
         "model tflops": ("tflops_per_gpu", 1.0),
         "tflops": ("tflops_per_gpu", 1.0),
+        "[lm]-tflops": ("tflops_per_gpu", 1.0),
+        "[lm]tflops": ("tflops_per_gpu", 1.0),
         "learning rate": ("lr", 1.0),
         "loss scale": ("loss_scale", 1.0),
         "grad norm": ("grad_norm", 1.0),
@@ -43,6 +46,7 @@ _KNOWN: Mapping[str, tuple[str, float]] = MappingProxyType(
         "tokens per gpu (tokens/s/gpu)": ("tokens_per_s_per_gpu", 1.0),
         "tokens/s/gpu inst/harmonic mean": ("tokens_per_s_per_gpu", 1.0),
         "tokens per gpu per second (tgs)": ("tokens_per_s_per_gpu", 1.0),
+        "tokens per gpu per second tgs": ("tokens_per_s_per_gpu", 1.0),
         "tokens per gpu per second": ("tokens_per_s_per_gpu", 1.0),
         "tgs": ("tokens_per_s_per_gpu", 1.0),
         "gloabl batch size": ("global_batch_size", 1.0),
@@ -82,10 +86,15 @@ def read_cells(cells: list[str]) -> tuple[Cells, bool]:
     read: Cells = []
     is_plain = True
     for cell in cells:
-        key, separator, raw = cell.partition(":")
-        key = " ".join(key.lower().split())
-        if not key:
+        if not cell or cell.isspace():
             continue
+        key, separator, raw = cell.partition(":")
+        if not separator:
+            key, separator, raw = cell.partition("=")
+            is_plain = False
+        key = " ".join(key.lower().split())
+        if key not in _KNOWN and (spaced := key.replace("_", " ")) in _KNOWN:
+            key = spaced
         if not separator:
             found = _WITHOUT_COLON.fullmatch(cell)
             if found is None:
@@ -93,7 +102,6 @@ def read_cells(cells: list[str]) -> tuple[Cells, bool]:
             key, raw = " ".join(found[1].lower().split()), found[2]
             if key not in _KNOWN and not key.endswith("loss"):
                 return read, False
-            is_plain = False
         elif not cell[0].isspace() and key not in _KNOWN and not key.endswith("loss"):
             return read, False
         value = number(raw)

@@ -30,16 +30,12 @@ _DATETIME = re.compile(r"\[([^\]]{1,200})\] datetime: ?(.{0,60})", re.ASCII)
 
 
 class SideLines:
-    """State: what was told since the last iteration line (all ranks may say it), and the step of the last save."""
+    """State: the checkpoint that was loaded last and when (all ranks may say it), and the step of the last save."""
 
     def __init__(self, times: LineTimes) -> None:
         self._times = times
-        self._loaded: list[Any] | None = None
+        self._loaded: list[int | None] = []
         self._saved_step: int | None = None
-
-    def training_goes_on(self) -> None:
-        """An iteration line was read: what comes now is said anew."""
-        self._loaded = None
 
     def feed(self, line: str, step: int | None) -> list[Record]:
         """``step``: of the last iteration line."""
@@ -53,7 +49,7 @@ class SideLines:
         if found := _SAVE_BEGIN.search(line):
             return [phase("checkpoint", "begin", text, int(found[1]), time_ns, path=found[2])]
         if found := _LOADED.search(line) or _LOADED_FILE.search(line):
-            said = [int(found[2])]
+            said = [int(found[2]), step]
             if said == self._loaded:
                 return []
             self._loaded = said

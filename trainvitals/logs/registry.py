@@ -8,6 +8,7 @@ from typing import Any
 
 from trainvitals.logs.composer import Composer
 from trainvitals.logs.curve_csv import CurveCsv
+from trainvitals.logs.deepspeed import DeepSpeed
 from trainvitals.logs.fairseq import Fairseq
 from trainvitals.logs.hook_jsonl import HookJsonl
 from trainvitals.logs.huggingface import HuggingFace
@@ -17,11 +18,13 @@ from trainvitals.logs.jsonl import Jsonl
 from trainvitals.logs.litgpt import LitGPT
 from trainvitals.logs.m4 import M4
 from trainvitals.logs.maxtext import MaxText
+from trainvitals.logs.lightning_bar import LightningBar
 from trainvitals.logs.megatron import Megatron
 from trainvitals.logs.meters import Meters
 from trainvitals.logs.mllog import MLLog
 from trainvitals.logs.mmengine import MMEngine
 from trainvitals.logs.nanogpt import NanoGPT
+from trainvitals.logs.nemo import NeMo
 from trainvitals.logs.nanotron import Nanotron
 from trainvitals.logs.olmo import Olmo
 from trainvitals.logs.paddlenlp import PaddleNLP
@@ -30,9 +33,14 @@ from trainvitals.logs.torchtune import TorchTune
 
 _ALL: tuple[type[Any], ...] = (
     HookJsonl,
+    NeMo,  # before Megatron, whose marker stands in its line too
     Megatron,
     HuggingFace,
     NanoGPT,
+    Olmo,
+    Composer,
+    Fairseq,
+    MaxText,
     Nanotron,
     MMEngine,
     Meters,
@@ -41,12 +49,10 @@ _ALL: tuple[type[Any], ...] = (
     TorchTune,
     InternLM,
     PaddleNLP,
-    Fairseq,
-    Composer,
-    Olmo,
-    MaxText,
     TorchTitan,
+    LightningBar,
     MLLog,
+    DeepSpeed,
     HuggingFaceState,
     CurveCsv,
     Jsonl,
