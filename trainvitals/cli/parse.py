@@ -5,19 +5,18 @@ from __future__ import annotations
 import argparse
 import gzip
 import io
-import json
 import stat
 import sys
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Protocol, cast
 
+from trainvitals.cli.record_json import RecordLines
 from trainvitals.errors import InputError
 from trainvitals.logs.parser import Parser
 from trainvitals.logs.registry import FORMATS
-from trainvitals.logs.times import rfc3339
 from trainvitals.records import Event, Step
 
 _CHUNK_BYTES = 1 << 18
@@ -35,8 +34,7 @@ _BINARY_MAGIC = (
 )
 
 
-#: ``FORMATS`` holds other spellings of these as well.
-FORMAT_HELP = "grammar: auto (found by itself), megatron, huggingface, nanogpt, hook, csv or trainer_state"
+FORMAT_HELP = "grammar: auto (found by itself, also when it changes inside the file) or a name of docs/formats.md"
 
 
 class _Source(Protocol):
@@ -57,37 +55,37 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Prints one JSON object a line; exit code 2 when the file cannot be read as text."""
     steps = 0
-    parser_format = None
-    for parser, records in read_log(args.file, args.format, args.timezone):
-        for record in records:
-            steps += isinstance(record, Step)
-            sys.stdout.write(json.dumps(as_json(record), ensure_ascii=False, allow_nan=False, separators=(",", ":")) + "\n")
-        parser_format = parser.format
+    parser: Parser | None = None
+    write_line = RecordLines().line
+    try:
+        for reader, records in read_log(args.file, args.format, args.timezone):
+            parser = reader
+            steps += sum(isinstance(record, Step) for record in records)
+            sys.stdout.write("".join(map(write_line, records)))
+    finally:
+        if parser is not None and (left_out := told_counters(parser.counters)):
+            print(f"trainvitals parse: {args.file}: {left_out}.", file=sys.stderr)  # noqa: T201
     if steps == 0:
-        found = f"; it was read as {parser_format}" if parser_format else "; no known format was recognised"
+        format = parser.format if parser is not None else None
+        found = f"; it was read as {format}" if format else "; no known format was recognised"
         print(f"trainvitals parse: no training step in {args.file}{found}.", file=sys.stderr)  # noqa: T201
     return 0
 
 
-def as_json(record: Step | Event) -> dict[str, Any]:
-    """The record as the command line prints it: times RFC 3339 in UTC or null, no NaN."""
-    if isinstance(record, Step):
-        return {
-            "type": "step",
-            "step": record.step,
-            "attempt": record.attempt,
-            "time": rfc3339(record.time_ns),
-            "values": dict(record.values),
-            "nonfinite": dict(record.nonfinite),
-        }
-    return {
-        "type": "event",
-        "kind": record.kind,
-        "step": record.step,
-        "time": rfc3339(record.time_ns),
-        "text": record.text.encode("utf-8", "replace").decode(),
-        "data": dict(record.data),
-    }
+#: Counter of ``Parser`` -> what it counts, for people.
+_COUNTERS = {
+    "repeated_steps": "steps seen again (several ranks print)",
+    "bad_records": "broken records left out",
+    "capped_lines": "overlong lines cut",
+    "torn_lines": "torn lines lost",
+    "dropped_metrics": "values left out of more than 100 extra metrics",
+    "dropped_lines": "lines of another format lost",
+}
+
+
+def told_counters(counters: Mapping[str, int]) -> str:
+    """What was left out of a log, as a sentence without its end; empty when nothing was."""
+    return ", ".join(f"{count:,} {_COUNTERS.get(name, name)}" for name, count in counters.items() if count)
 
 
 def read_log(name: str, format: str = "auto", timezone: str = "UTC") -> Iterator[tuple[Parser, list[Step | Event]]]:
