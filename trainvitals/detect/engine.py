@@ -13,6 +13,7 @@ from typing import Any
 from trainvitals.detect.base import FamilyDetector, Tuned
 from trainvitals.detect.breaker import BreakerLimits, Decision, DefaultLimits
 from trainvitals.detect.breaker_rule import BreakerDetector
+from trainvitals.detect.config_change import ConfigChangeDetector
 from trainvitals.detect.findings import DEFAULT_SILENCE_POINTS, Context
 from trainvitals.detect.grad_norm import GradNormDetector
 from trainvitals.detect.liveness import LivenessDetector
@@ -45,7 +46,7 @@ class Engine(Stateful):
 
     STATE = (
         "_context", "_nonfinite", "_loss", "_shift", "_trend", "_drop", "_rebound", "_grad_norm", "_throughput", "_stall",
-        "_liveness", "_breaker", "_late", "_is_starting", "_resume_step", "_gaps", "_paused_steps", "_usual",
+        "_liveness", "_config_change", "_breaker", "_late", "_is_starting", "_resume_step", "_gaps", "_paused_steps", "_usual",
     )  # fmt: skip
 
     def __init__(self, run: str = "", tunables: Tuned | None = None, breaker: BreakerLimits | None = None) -> None:
@@ -61,11 +62,12 @@ class Engine(Stateful):
         self._throughput = ThroughputDetector(context, tuned)
         self._stall = StallDetector(context, tuned)
         self._liveness = LivenessDetector(context, tuned)
+        self._config_change = ConfigChangeDetector(context, tuned)
         self._breaker = BreakerDetector(context, tuned, self._loss, DefaultLimits() if breaker is None else breaker)
         # Order matters: the first two decide what may be believed, later ones read the loss detector.
         self._detectors: tuple[FamilyDetector, ...] = (
             self._nonfinite, self._drop, self._loss, self._shift, self._trend, self._rebound, self._grad_norm,
-            self._throughput, self._stall, self._liveness, self._breaker,
+            self._throughput, self._stall, self._liveness, self._config_change, self._breaker,
         )  # fmt: skip
         self._late: list[dict[str, Any]] = []
         self._is_starting = False

@@ -127,6 +127,10 @@ class Ledger(Stateful):
         """A finding that is over at once."""
         return self.open_finding(rule, severity, message, is_open=False, **details)
 
+    def tell_again(self, finding: Finding) -> None:
+        """A finding that was over at once and of which more is known now; same id."""
+        self._changed.append(finding)
+
     def escalate(
         self,
         rule: str,

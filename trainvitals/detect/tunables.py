@@ -121,6 +121,9 @@ _TABLE: dict[str, dict[str, Tunable]] = {
         "unpaired_z": Tunable(5.0, "sigma", "... and its certainty"),
         "critical_excess": Tunable(0.03, "share of the level", "rebound that is critical"),
     },
+    "resume_config_changed": {
+        "shown_changes": Tunable(4, "changes", "changes that the message names; the finding's data holds up to 50"),
+    },
     "throughput_drop": {
         "sensitivity": _SENSITIVITY,
         "bucket_s": Tunable(10.0, "s", "values of this long are merged by median; without times a point is a bucket"),

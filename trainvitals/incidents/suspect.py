@@ -13,6 +13,8 @@ from trainvitals.records import CheckpointReport, Finding, Incident, Severity
 
 #: Beginnings of rules that speak of the weights: a way back must lie before the onset of their incidents.
 WEIGHT_RULES = ("loss_", "grad_", "resume_", "breaker_trip")
+#: Other settings damage no checkpoint by themselves.
+_NO_WEIGHT_RULES = frozenset({"resume_config_changed"})
 
 
 class _Attempt(Protocol):
@@ -65,7 +67,7 @@ def _step(checkpoint: CheckpointReport) -> int:
 
 def _is_about_weights(incident: Incident) -> bool:
     is_grave = incident.severity.rank >= Severity.WARNING.rank
-    return is_grave and any(rule.startswith(WEIGHT_RULES) for rule in incident.rules)
+    return is_grave and any(rule.startswith(WEIGHT_RULES) and rule not in _NO_WEIGHT_RULES for rule in incident.rules)
 
 
 def _extent(

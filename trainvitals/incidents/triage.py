@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from trainvitals.records import CheckpointReport, Event, Finding, NodeSample, NonFinite
+from trainvitals.records import CheckpointReport, Event, Finding, NodeSample, NonFinite, Severity
 
 #: Layers in the order in which they are checked.
 LAYERS = ("data", "code", "numerics", "cluster")
@@ -58,6 +58,10 @@ SYMPTOMS: dict[str, Symptom] = {
             "See whether the checkpoint that was loaded holds the optimizer state and whether it was loaded.",
         ),
         Symptom(
+            "settings changed at a restart", "the settings or the code", "code",
+            "See whether every change was meant: settings, code and library versions against the attempt before.",
+        ),
+        Symptom(
             "ranks disagree on the loss", "communication or parallel settings", "cluster",
             "Look at data/tensor parallel settings and the NCCL topology; compare the worst rank's host.",
         ),
@@ -83,6 +87,7 @@ _BY_RULE = {
     "loss_implausible_drop": "loss jumps or diverges", "grad_norm_spike": "loss jumps or diverges",
     "loss_drift": "loss does not come down", "loss_plateau": "loss does not come down",
     "loss_not_learning": "loss does not come down", "lr_schedule_mismatch": "loss does not come down",
+    "resume_config_changed": "settings changed at a restart",
     "rank_loss_mismatch": "ranks disagree on the loss", "breaker_trip": "loss jumps or diverges",
 }  # fmt: skip
 #: What the watchdog did about a symptom; it names the symptom only when nothing else does.
@@ -210,7 +215,7 @@ def _position(event: Event) -> str:
 
 
 def _code(rule: str, evidence: Evidence) -> Check:
-    changed = next((f for f in evidence.findings if f.rule == "resume_config_changed"), None)
+    changed = next((f for f in evidence.findings if f.rule == "resume_config_changed" and f.severity is not Severity.INFO), None)
     if changed is not None:
         return Check("code", "!", "Configuration changed with the restart", changed.message)
     mismatch = next((f for f in evidence.findings if f.rule in ("resume_lr_mismatch", "lr_schedule_mismatch")), None)

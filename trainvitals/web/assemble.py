@@ -203,6 +203,11 @@ def _onset_ns(store: Store, run: str, facts: Facts, incident: Incident | None) -
     return min((finding.time_ns for finding in members if finding.time_ns is not None), default=incident.opened_at_ns)
 
 
+def _is_other_settings(finding: Finding, attempt: int) -> bool:
+    """What changed at this attempt's start is an incident of its own, and evidence in every other one."""
+    return finding.rule == "resume_config_changed" and finding.attempt == attempt
+
+
 def checks_of(
     findings: Sequence[Finding],
     events: Sequence[Event],
@@ -230,7 +235,7 @@ def checks_of(
         attempt_first_step=attempt.first_step if attempt else None,
         attempt_started_ns=attempt.started_ns if attempt else None,
         events=events,
-        findings=members,
+        findings=[*members, *(f for f in findings if attempt and _is_other_settings(f, attempt.number) and f not in members)],
         nodes=tuple(nodes) or None,
         nonfinite=seen,
         has_grad_norm=has_grad_norm,
