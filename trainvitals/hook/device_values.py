@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -36,13 +37,17 @@ class DeviceValues:
             self._buffer, self._copied = start_copy(on_device)
 
     def is_ready(self) -> bool:
-        """Whether ``result`` would not wait."""
+        """Whether the numbers have come."""
         return self._copied is None or bool(self._copied.query())
 
-    def result(self) -> dict[str, object]:
-        """The numbers; waits for the device when they are not ready."""
-        if self._copied is not None:
-            self._copied.synchronize()
+    def result(self, timeout_s: float = 0.0) -> dict[str, object]:
+        """The numbers; waits for the device at most so long. A device that does not answer then (a hung collective) leaves
+        its values None: never wait for it without an end, the trainer may be about to fail because of it.
+        """
+        deadline_s = time.monotonic() + timeout_s
+        while not self.is_ready() and time.monotonic() < deadline_s:
+            time.sleep(0.001)
+        if self._copied is not None and self.is_ready():
             self._values.update(zip(self._names, self._buffer.tolist(), strict=True))
             self._copied = None
         return self._values

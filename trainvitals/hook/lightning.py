@@ -57,6 +57,8 @@ LAYOUT = {
     "expert_model_parallel_size": "ep",
 }
 MAX_METRICS = 200
+#: Where the next thing is no training step: wait so long for values that are still on the device.
+DEVICE_S = 5.0
 
 
 class TrainvitalsCallback(Guarded, _callback_class()):  # type: ignore[misc]
@@ -175,7 +177,12 @@ class TrainvitalsCallback(Guarded, _callback_class()):  # type: ignore[misc]
     def _release(self, wait: bool) -> None:
         if self._recorder is not None and self._waiting is not None and (wait or self._waiting[1].is_ready()):
             (step, values), self._waiting = self._waiting, None
-            self._recorder.log(step, values.result())
+            metrics = values.result(timeout_s=DEVICE_S)
+            if not values.is_ready():
+                self.failures.add(
+                    "reading the metrics", TimeoutError(f"the device did not answer in {DEVICE_S} s"), self._recorder
+                )
+            self._recorder.log(step, metrics)
 
     @never_raises
     def on_validation_start(self, trainer: Any, pl_module: Any) -> None:
@@ -195,7 +202,7 @@ class TrainvitalsCallback(Guarded, _callback_class()):  # type: ignore[misc]
         self._recorder.event("phase", self._step, phase="eval", state="end")
         found = {name: value for name, value in trainer.callback_metrics.items() if name.lower().startswith(("val", "eval"))}
         numbers: dict[str, object] = {}
-        for name, value in DeviceValues(dict(list(found.items())[:MAX_METRICS])).result().items():
+        for name, value in DeviceValues(dict(list(found.items())[:MAX_METRICS])).result(timeout_s=DEVICE_S).items():
             if isinstance(value, float):
                 numbers[name] = value if value - value == 0.0 else str(value)
         for name in VALIDATION_LOSSES:

@@ -1,0 +1,385 @@
+"""For a plain PyTorch loop, on one rank or thousands: what each step was, and how the ranks differ. Needs torch.
+
+    monitor = TrainingMonitor("/shared/runs/llama-70b", run="llama-70b", max_grad_norm=1.0)   # on every rank
+    with monitor:
+        for number in range(first, last):
+            with monitor.step(number) as step:
+                loss = model(next(batches))
+                loss.backward()
+                step.before_all_reduce()          # where the ranks first wait for each other
+                all_reduce_gradients(model)
+                step.loss(loss)
+                step.grad_norm(torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0))
+                optimizer.step()
+                step.log(lr=scheduler.get_last_lr()[0])
+
+Values on a device are never waited for: a step is recorded when they have come to the host, mostly with the next step.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import deque
+from collections.abc import Iterable
+from types import TracebackType
+from typing import Any
+
+import torch
+
+from trainvitals.hook.checksum import checksums, start_checksums, usable
+from trainvitals.hook.device_values import DeviceValues
+from trainvitals.hook.guard import Failures, Guarded, never_raises
+from trainvitals.hook.rank_board import RankBoard, Sample, Store, rank_statistics, replica_mismatches
+from trainvitals.hook.recorder import Recorder
+
+CLIP_WINDOW = 100
+#: So many steps may wait for the device; with more the oldest one is waited for.
+MAX_WAITING_STEPS = 64
+#: The record of a sampled step waits for the other ranks so long (and for one further step at least), then goes without.
+HOLD_STEPS = 8
+HOLD_S = 2.0
+CLOSE_WAIT_S = 1.0
+DEVICE_S = 5.0
+STORE_TIMEOUT_S = 10.0
+_NAN = float("nan")
+_monitors = 0
+
+
+class TrainingMonitor(Guarded):
+    """Rank 0 writes ``metrics.rank00000.jsonl`` in ``run_dir``. Construct it on every rank, after ``init_process_group``.
+
+    rank, world_size: default from torch.distributed, else from the environment. sample_every: at these steps the ranks are
+    compared. per_rank: ``"gather"`` = rank 0 records the statistics; ``"files"`` = each rank writes its own file at sampled
+    steps, without any communication; ``"none"``. max_grad_norm: for ``clip_fraction``, the share of the last 100 steps whose
+    grad norm was above it. replicated: ``model.named_parameters()`` whose bits are compared every ``checksum_every`` steps
+    (not for sharded parameters); replica: the same number on ranks that hold the same parameters.
+    ``failures``: what went wrong; nothing raises into the loop. No call of this class is a collective.
+    """
+
+    def __init__(
+        self,
+        run_dir: str | os.PathLike[str],
+        run: str = "",
+        *,
+        rank: int | None = None,
+        world_size: int | None = None,
+        sample_every: int = 50,
+        per_rank: str = "gather",
+        max_grad_norm: float | None = None,
+        replicated: Iterable[tuple[str, Any]] | None = None,
+        checksum_every: int = 1000,
+        replica: int = 0,
+        writer: str = "auto",
+    ) -> None:
+        self.failures = Failures()
+        self._recorder: Recorder | None = None
+        self._board: RankBoard | None = None
+        self._waiting: deque[_Waiting] = deque()
+        self._clipped: deque[bool] = deque(maxlen=CLIP_WINDOW)
+        self._parameters: list[tuple[str, Any]] = []
+        self._told_places = False
+        self._last_number: int | None = None
+        self._sample_every, self._checksum_every = max(0, int(sample_every)), max(0, int(checksum_every))
+        self._per_rank, self._max_grad_norm, self._replica = per_rank, max_grad_norm, int(replica)
+        self._rank = _from_anywhere(rank, "get_rank", "RANK", 0)
+        self._world_size = _from_anywhere(world_size, "get_world_size", "WORLD_SIZE", 1)
+        if self._rank == 0 or per_rank == "files":
+            self._recorder = Recorder(run_dir, run=run, rank=self._rank, world_size=self._world_size, writer=writer)
+        self._meet(list(replicated) if replicated is not None else [])
+
+    @never_raises
+    def _meet(self, parameters: list[tuple[str, Any]]) -> None:
+        global _monitors
+        number, _monitors = _monitors, _monitors + 1
+        restart = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+        if self._per_rank not in ("gather", "files", "none"):
+            raise ValueError(f"per_rank must be gather, files or none, not {self._per_rank!r}; no ranks are compared")
+        if self._per_rank == "gather" and self._world_size > 1 and (store := _meeting_place()) is not None:
+            every = min(n for n in (self._sample_every, self._checksum_every) if n) if self._sample_every else 1
+            self._board = RankBoard(store, self._rank, self._world_size, f"trainvitals/{restart}/{number}", every)
+            self._board.put_place(os.uname().nodename, _local_rank(), _gpu_uuid())
+        if parameters:
+            self._parameters = usable(parameters)
+            if not self._parameters:
+                raise ValueError("none of the replicated parameters is whole and contiguous; no checksums are made")
+
+    @property
+    def recorder(self) -> Recorder | None:
+        """For ``describe()``, ``data()`` and events of your own; None on ranks that write no file."""
+        return self._recorder
+
+    def step(self, number: int) -> StepScope:
+        """The block in which step ``number`` runs; an exception that leaves it passes, and nothing is recorded."""
+        return StepScope(self, number)
+
+    @never_raises
+    def resumed(self, step: int, **data: object) -> None:
+        """Training goes on from the checkpoint of this step; on any rank, before the first step."""
+        if self._recorder is not None:
+            self._recorder.resumed(step, **data)
+
+    @never_raises
+    def phase(self, name: str, state: str = "begin") -> None:
+        """As ``Recorder.phase``; on any rank."""
+        if self._recorder is not None:  # without waiting for the step before it: other ranks may be busy
+            self._recorder.event("phase", self._last_number, phase=name, state=state)
+
+    @never_raises
+    def describe(self, config: object = None, **facts: Any) -> None:
+        """As ``Recorder.describe``; on any rank. The ranks' places are added by themselves."""
+        if self._recorder is not None:
+            self._recorder.describe(config, **facts)
+
+    @never_raises
+    def finish(self, reason: str = "finished") -> None:
+        """As ``Recorder.finish``; on any rank."""
+        if self._recorder is not None:
+            self._release(at_end=True)
+            self._recorder.finish(reason)
+
+    @never_raises
+    def close(self) -> None:
+        """Write what waits and give the file back."""
+        self._release(at_end=True)
+        if self._recorder is not None:
+            self._recorder.close()
+
+    def __enter__(self) -> TrainingMonitor:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
+        self._leave(kind, error)
+        self.close()
+
+    @never_raises
+    def _leave(self, kind: type[BaseException] | None, error: BaseException | None) -> None:
+        if self._recorder is not None:
+            self._release(at_end=True)
+            self._recorder.__exit__(kind, error, None)
+
+    def is_sampled(self, number: int) -> bool:
+        """A function of the number alone, so that all ranks sample the same steps."""
+        return bool(self._sample_every and number % self._sample_every == 0) or self.is_checked(number)
+
+    def is_checked(self, number: int) -> bool:
+        """Whether the replicated parameters are compared after this step."""
+        return bool(self._parameters and self._checksum_every and number % self._checksum_every == 0)
+
+    @never_raises
+    def end_step(self, scope: StepScope, step_time_s: float) -> None:
+        """A step's block was left without an exception."""
+        self._last_number = scope.number
+        is_sampled = self.is_sampled(scope.number)
+        tells = is_sampled and (self._recorder is not None or self._board is not None)
+        if tells or (self._recorder is not None and self._rank == 0):
+            values = dict(scope.values)
+            names: list[str] = []
+            if self._board is not None and self.is_checked(scope.number):
+                names, scalars = start_checksums(self._parameters, scope.number // self._checksum_every)
+                values |= {f"checksum {name}": scalar for name, scalar in scalars.items()}
+            self._waiting.append(_Waiting(scope, step_time_s, is_sampled, DeviceValues(values), names))
+        for waiting in self._waiting:
+            waiting.later_steps += 1
+        self._release(at_end=False)
+
+    def _release(self, at_end: bool) -> None:
+        """Record the steps whose values have come, in their order."""
+        while self._waiting:
+            first = self._waiting[0]
+            if first.numbers is None:
+                if not (at_end or first.is_ready() or len(self._waiting) > MAX_WAITING_STEPS):
+                    return
+                if not first.resolve():
+                    error = TimeoutError(f"the device did not answer in {DEVICE_S} s")
+                    self.failures.add(f"reading step {first.number}", error, self._recorder)
+                if first.is_sampled and self._board is not None:
+                    self._tell(first)
+            if self._recorder is not None and first.is_sampled and self._board is not None and not self._compare(first, at_end):
+                return
+            self._waiting.popleft()
+            if self._recorder is not None:
+                self._record(self._recorder, first)
+
+    def _tell(self, first: _Waiting) -> None:
+        assert self._board is not None
+        try:
+            self._board.put(first.sample(self._rank, self._replica))
+        except Exception as error:  # noqa: BLE001 - without the store the ranks are not compared any more; counted and told
+            self._board = None
+            self.failures.add("telling rank 0", error, self._recorder)
+
+    def _compare(self, first: _Waiting, at_end: bool) -> bool:
+        """Whether the step needs no more waiting for other ranks."""
+        assert self._board is not None
+        try:
+            samples = self._board.everyone(first.number)
+            deadline_s = time.monotonic() + CLOSE_WAIT_S
+            while samples is None and at_end and time.monotonic() < deadline_s:
+                time.sleep(0.01)
+                samples = self._board.everyone(first.number)
+            if samples is None:
+                is_late = first.later_steps > HOLD_STEPS or (first.later_steps > 1 and time.monotonic() - first.ended_s > HOLD_S)
+                if not (at_end or is_late):
+                    return False
+                samples = self._board.present(first.number)
+            self._tell_places()
+        except Exception as error:  # noqa: BLE001 - without the store the ranks are not compared any more; counted and told
+            self._board = None
+            self.failures.add("comparing the ranks", error, self._recorder)
+            return True
+        first.statistics = rank_statistics(samples, self._world_size)
+        if self._recorder is not None:
+            for found in replica_mismatches(samples):
+                part = first.checked[found.index] if found.index < len(first.checked) else str(found.index)
+                text = f"parameters differ between replicas: {part}, ranks {', '.join(map(str, found.ranks[:10]))}"
+                self._recorder.event(
+                    "message", first.number, text, replica_mismatch=list(found.ranks), replica=found.replica, parameters=part
+                )
+        return True
+
+    def _tell_places(self) -> None:
+        if not self._told_places and self._board is not None and (places := self._board.places()) is not None:
+            self._told_places = True
+            if self._recorder is not None:
+                self._recorder.describe(None, ranks=places)
+
+    def _record(self, recorder: Recorder, first: _Waiting) -> None:
+        metrics = {name: value for name, value in (first.numbers or {}).items() if not name.startswith("checksum ")}
+        metrics["step_time_s"] = first.step_time_s
+        before_s = first.pre_all_reduce_s()
+        if before_s == before_s:
+            metrics["pre_all_reduce_s"] = before_s
+        limit = first.max_norm if first.max_norm is not None else self._max_grad_norm
+        norm = metrics.get("grad_norm")
+        if limit is not None and isinstance(norm, (int, float)):
+            self._clipped.append(not norm <= limit)  # NaN counts as clipped
+            metrics["clip_fraction"] = sum(self._clipped) / len(self._clipped)
+        recorder.log(first.number, {**metrics, **first.statistics})
+
+
+class StepScope:
+    """What a step hands over. Nothing here raises or waits for a device."""
+
+    __slots__ = ("_begun_s", "_monitor", "before_s", "events", "max_norm", "number", "values")
+
+    def __init__(self, monitor: TrainingMonitor, number: int) -> None:
+        self._monitor = monitor
+        self.number = number
+        self.values: dict[str, object] = {}
+        self.max_norm: float | None = None
+        self.before_s = _NAN
+        self.events: tuple[Any, Any] | None = None
+        self._begun_s = 0.0
+
+    def __enter__(self) -> StepScope:
+        self._begun_s = time.perf_counter()
+        try:
+            if torch.cuda.is_initialized() and self._monitor.is_sampled(self.number):
+                self.events = (torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True))
+                self.events[0].record()
+        except Exception as error:  # noqa: BLE001 - nothing may raise into the loop; counted and told
+            self._failed("step", error)
+        return self
+
+    def loss(self, value: object) -> None:
+        """This rank's loss: a number, or a tensor with one element."""
+        self.values["loss"] = value
+
+    def grad_norm(self, value: object, max_norm: float | None = None) -> None:
+        """The grad norm before clipping, as ``clip_grad_norm_`` returns it (of a DTensor: its ``full_tensor()``)."""
+        self.values["grad_norm"] = value
+        self.max_norm = max_norm
+
+    def log(self, **metrics: object) -> None:
+        """Further metrics: ``lr``, ``tokens_per_s``, ``tokens``, ``mfu`` and names of your own."""
+        self.values.update(metrics)
+
+    def before_all_reduce(self) -> None:
+        """Call it right before the ranks first wait for each other. With DDP that is in ``backward()``: call it before."""
+        self.before_s = time.perf_counter() - self._begun_s
+        if self.events is not None:
+            try:
+                self.events[1].record()
+            except Exception as error:  # noqa: BLE001 - nothing may raise into the loop; counted and told
+                self._failed("before_all_reduce", error)
+
+    def _failed(self, where: str, error: Exception) -> None:
+        self.events = None
+        self._monitor.failures.add(where, error, self._monitor.recorder)
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
+        if kind is None:
+            self._monitor.end_step(self, time.perf_counter() - self._begun_s)
+
+
+class _Waiting:
+    """A step that ended, until its values have come and the other ranks have told theirs."""
+
+    def __init__(self, scope: StepScope, step_time_s: float, is_sampled: bool, values: DeviceValues, checked: list[str]) -> None:
+        self.number, self.max_norm = scope.number, scope.max_norm
+        self.step_time_s, self.is_sampled = step_time_s, is_sampled
+        self.ended_s = time.monotonic()
+        self.later_steps = 0
+        self.numbers: dict[str, object] | None = None
+        self.statistics: dict[str, float] = {}
+        self.checked = checked
+        self._values, self._before_s, self._events = values, scope.before_s, scope.events
+
+    def is_ready(self) -> bool:
+        return self._values.is_ready()
+
+    def resolve(self) -> bool:
+        self.numbers = self._values.result(DEVICE_S)
+        return self._values.is_ready()
+
+    def pre_all_reduce_s(self) -> float:
+        """By the device's clock where there is one: the host only queues the work."""
+        if self._events is None or self._before_s != self._before_s or not self._events[1].query():
+            return self._before_s
+        return float(self._events[0].elapsed_time(self._events[1])) / 1e3
+
+    def sample(self, rank: int, replica: int) -> Sample:
+        numbers = self.numbers or {}
+        loss, norm = (_number(numbers.get(name)) for name in ("loss", "grad_norm"))
+        sums = checksums({name.removeprefix("checksum "): value for name, value in numbers.items()}, len(self.checked))
+        return Sample(rank, self.number, loss, norm, self.step_time_s, self.pre_all_reduce_s(), replica, sums)
+
+
+def _number(value: object) -> float:
+    return float(value) if isinstance(value, (int, float)) else _NAN
+
+
+def _from_anywhere(given: int | None, function: str, variable: str, default: int) -> int:
+    if given is not None:
+        return int(given)
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
+        return int(getattr(torch.distributed, function)())
+    text = os.environ.get(variable, "")
+    return int(text) if text.isdecimal() else default
+
+
+def _local_rank() -> int | None:
+    text = os.environ.get("LOCAL_RANK", "")
+    return int(text) if text.isdecimal() else None
+
+
+def _gpu_uuid() -> str | None:
+    if not torch.cuda.is_initialized():
+        return None
+    uuid = getattr(torch.cuda.get_device_properties(torch.cuda.current_device()), "uuid", None)
+    return None if uuid is None else f"GPU-{uuid}"
+
+
+def _meeting_place() -> Store | None:
+    """The store of torch.distributed, over a connection of our own: the library's own calls may hold theirs for minutes."""
+    if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
+        return None
+    from datetime import timedelta
+
+    store: Any = torch.distributed.distributed_c10d._get_default_store()
+    if hasattr(store, "clone"):  # PyTorch 2.5 and later
+        store = store.clone()
+        store.set_timeout(timedelta(seconds=STORE_TIMEOUT_S))
+    found: Store = store
+    return found
