@@ -28,6 +28,8 @@ _MAX_STEP = 10**15
 _KINDS = frozenset(EVENT_KINDS) - {"attempt_start"}
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 _MAX_DEPTH = 20
+#: `worst_rank` is a field of its own in the stores, and no metric.
+_OWN_NAMES = frozenset({*TRAIN_METRICS, "worst_rank"})
 
 
 class HookJsonl:
@@ -163,12 +165,12 @@ def _metrics(record: Mapping[str, Any]) -> Metrics:
     values, nonfinite = record.get("values"), record.get("nonfinite")
     if isinstance(nonfinite, dict):
         for key, kind in nonfinite.items():
-            name = key if key in TRAIN_METRICS else slug(key)
+            name = key if key in _OWN_NAMES else slug(key)
             if name and isinstance(kind, str) and kind in NONFINITE_CODES:
                 metrics.put(name, float(kind))
     if isinstance(values, dict):
         for key, raw in values.items():
-            name, value = key if key in TRAIN_METRICS else slug(key), as_number(raw)
+            name, value = key if key in _OWN_NAMES else slug(key), as_number(raw)
             if name and value is not None:
                 metrics.put(name, value)
     return metrics
