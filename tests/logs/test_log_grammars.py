@@ -119,7 +119,7 @@ def test_megatron_side_lines_are_events_and_no_steps():
     _, _, events = parse_file("megatron.log")
     assert of_kind(events, "message")[1].data == {"validation_loss": 2.31, "validation_ppl": 10.07442}
     phases = [(e.data["phase"], e.data["state"], e.step) for e in of_kind(events, "phase")]
-    assert phases == [("checkpoint", "begin", 212), ("checkpoint", "end", 212)]
+    assert phases == [("start", "begin", None), ("checkpoint", "begin", 212), ("checkpoint", "end", 212)]
     assert [(e.step, e.data["path"]) for e in of_kind(events, "resume")] == [(200, "/ckpt")]
 
 

@@ -46,7 +46,7 @@ def test_a_thousand_ranks_that_start_are_one_start_and_its_hyper_parameters_one_
     text = "".join(f"{rank:3}: {entry('init_start', ms=rank)}" for rank in range(1000)) + entry("seed", 7)
     _, _, events = parse(text + entry("run_start") * 8)
     assert [(e.kind, e.data.get("phase")) for e in events] == [("phase", "start"), ("metadata", None), ("phase", "train")]
-    assert events[1].data == {"section": "config", "values": {"seed": 7}, "part": 1, "parts": 1}
+    assert events[1].data == {"section": "config", "values": {"seed": 7}, "part": 0, "parts": 1}
 
 
 def test_steps_that_hold_samples_are_divided_by_the_batch():

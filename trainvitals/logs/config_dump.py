@@ -55,7 +55,7 @@ def config_events(values: Mapping[str, Any], text: str, time_ns: int | None = No
             "metadata", time_ns, step=step, text=text[:500],
             data={"section": "config", "values": part, "part": number, "parts": len(parts)},
         )
-        for number, part in enumerate(parts, 1)
+        for number, part in enumerate(parts)
         if part
     ]  # fmt: skip
 

@@ -17,6 +17,7 @@ from trainvitals.logs.finder import FormatFinder, Located, Prelude
 from trainvitals.logs.framing import LineFramer
 from trainvitals.logs.grammar import Grammar
 from trainvitals.logs.hook_jsonl import HookJsonl
+from trainvitals.logs.megatron_arguments import MegatronArguments
 from trainvitals.logs.registry import ALIASES, GRAMMARS
 from trainvitals.logs.screen import FaultScreen
 from trainvitals.logs.times import LineTimes
@@ -63,6 +64,7 @@ class Parser:
         self._finder = FormatFinder(custom)
         self._prelude = Prelude(self._grammars.values())
         self._changes = FormatChanges(tuple(self._grammars.values()))
+        self._arguments = MegatronArguments()
         self._grammar: Grammar | None = None
         self._hook: HookJsonl | None = None
         self._may_change = self._is_document = False
@@ -166,6 +168,7 @@ class Parser:
     def _line(self, line: str, end: int, records: list[Step | Event]) -> None:
         grammar = self._grammar or self._find(line, end, records)
         if grammar is None:
+            self._take_all(self._arguments.feed(line), end, records)
             return
         if self._key_end is None and grammar.claims(line):
             self._key_end = end
@@ -173,6 +176,8 @@ class Parser:
         if found:
             for record in found:
                 self._take(record, end, records)
+        elif told := self._arguments.feed(line):
+            self._take_all(told, end, records)
         elif self._may_change:
             self._prelude.look(line, end)
             change = self._changes.offer(line, end, type(grammar))
@@ -290,6 +295,7 @@ class Parser:
             "finder": self._finder.to_state(),
             "prelude": self._prelude.to_state(),
             "changes": self._changes.to_state(),
+            "arguments": self._arguments.to_state(),
             "key_end": self._key_end,
             "rewind": self._rewind,
             "file_digest": self._file_digest,
@@ -317,6 +323,7 @@ class Parser:
         self._finder.restore(state["finder"])
         self._prelude.restore(state["prelude"])
         self._changes.restore(state["changes"])
+        self._arguments.restore(state["arguments"])
         self._key_end, self._rewind, self._file_digest = state["key_end"], state["rewind"], state["file_digest"]
         self._hook_key, self._hook_rewind, self._header = state["hook"]
         self._extras.restore(state["extras"])
