@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import gzip
 import io
+import itertools
 import stat
 import sys
 import zlib
@@ -17,6 +18,7 @@ from trainvitals.cli.record_json import RecordLines
 from trainvitals.errors import InputError
 from trainvitals.logs.parser import Parser
 from trainvitals.logs.registry import FORMATS
+from trainvitals.logs.tensorboard_records import lines_of_chunks, lines_of_directory, looks_like_event_file
 from trainvitals.records import Event, Step
 
 _CHUNK_BYTES = 1 << 18
@@ -102,7 +104,11 @@ def read_log(name: str, format: str = "auto", timezone: str = "UTC") -> Iterator
             else:
                 path = Path(name)
                 if path.is_dir():
-                    raise InputError(f"{name} is a directory; name a log file in it.")
+                    parser = Parser("tensorboard" if format == "auto" else format, timezone)
+                    for lines in lines_of_directory(path):
+                        yield parser, parser.feed(lines)
+                    yield parser, parser.finish()
+                    return
                 mode = path.stat().st_mode
                 if stat.S_ISCHR(mode) or stat.S_ISBLK(mode):
                     raise InputError(f"{name} is a device and has no end; name a log file, or - for standard input.")
@@ -128,10 +134,12 @@ def _text_chunks(raw: _Source, stack: ExitStack, shown: str) -> Iterable[bytes]:
         stack.callback(unzipped.close)
         rest = unzipped
         first = rest.read1(_CHUNK_BYTES)
+    chunks = itertools.chain([first] if first else [], iter(lambda: rest.read1(_CHUNK_BYTES), b""))
+    if looks_like_event_file(first):
+        yield from lines_of_chunks(chunks)
+        return
     _refuse_what_is_no_log(first, shown)
-    while first:
-        yield first
-        first = rest.read1(_CHUNK_BYTES)
+    yield from chunks
 
 
 def _refuse_what_is_no_log(first: bytes, shown: str) -> None:

@@ -108,6 +108,7 @@ class _Table:
     def __init__(self, header: str, separator: str, names: list[str]) -> None:
         self.header = header
         self.separator = separator
+        self.names = names
         lower = [name.lower() for name in names]
         self.is_plain = set(lower) <= _PLAIN
         self.meanings = [meaning_of(name) for name in names]
@@ -170,7 +171,7 @@ class _Table:
             elif meaning.kind == "attempt":
                 row.attempt = step_number(cell) or 0
             elif (value := _number(cell, self.separator)) is not None:
-                row.take(meaning, value)
+                row.take(self.names[at], meaning, value)
         return row, is_full
 
 

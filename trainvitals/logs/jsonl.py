@@ -113,7 +113,12 @@ def _load(line: str) -> dict[str, Any] | None:
         loaded = json.loads(line.strip(" \t\ufeff,"))
     except (ValueError, RecursionError):
         return None
-    return dict(_flat(loaded, "", 0)) if isinstance(loaded, dict) else None
+    if not isinstance(loaded, dict):
+        return None
+    # The hook's own file, an event file and trainer_state.json have grammars of their own.
+    if "tfevents" in loaded or "log_history" in loaded or ("type" in loaded and "values" in loaded):
+        return {}
+    return dict(_flat(loaded, "", 0))
 
 
 def _flat(item: Mapping[str, Any], prefix: str, depth: int) -> Iterator[tuple[str, Any]]:

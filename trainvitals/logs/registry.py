@@ -28,6 +28,7 @@ from trainvitals.logs.nemo import NeMo
 from trainvitals.logs.nanotron import Nanotron
 from trainvitals.logs.olmo import Olmo
 from trainvitals.logs.paddlenlp import PaddleNLP
+from trainvitals.logs.tensorboard import TensorBoard
 from trainvitals.logs.torchtitan import TorchTitan
 from trainvitals.logs.torchtune import TorchTune
 
@@ -55,12 +56,13 @@ _ALL: tuple[type[Any], ...] = (
     DeepSpeed,
     HuggingFaceState,
     CurveCsv,
+    TensorBoard,
     Jsonl,
 )
 #: name -> class, each a ``Grammar``
 GRAMMARS: Mapping[str, type[Any]] = MappingProxyType({grammar.name: grammar for grammar in _ALL})
 #: Other spellings that ``--format`` and ``log_format`` take.
 ALIASES: Mapping[str, str] = MappingProxyType(
-    {"hook": "hook_jsonl", "csv": "curve_csv", "hf": "huggingface", "trainer_state": "huggingface_state"}
+    {"hook": "hook_jsonl", "csv": "curve_csv", "hf": "huggingface", "trainer_state": "huggingface_state", "tfevents": "tensorboard"}
 )
 FORMATS = ("auto", *GRAMMARS, *ALIASES)

@@ -22,9 +22,9 @@ _FIRST_EPOCH_S = 1_000_000_000
 
 
 class Row:
-    """What one line told of one step. ``values``: metric -> (rank of its name, value)."""
+    """What one line told of one step. ``values``: metric -> (rank of its name, value); ``names``: as they stood in the file."""
 
-    __slots__ = ("attempt", "is_step", "step", "time_ns", "validation", "values")
+    __slots__ = ("attempt", "is_step", "names", "step", "time_ns", "validation", "values")
 
     def __init__(self, step: int, attempt: int = 0, time_ns: int | None = None) -> None:
         self.step = step
@@ -32,14 +32,17 @@ class Row:
         self.time_ns = time_ns
         self.values: dict[str, tuple[int, float]] = {}
         self.validation: dict[str, float] = {}
+        self.names: set[str] = set()
         self.is_step = False
 
     def put(self, name: str, value: float) -> None:
         """A metric by the name it has in the file."""
-        self.take(meaning_of(name), value)
+        self.take(name, meaning_of(name), value)
 
-    def take(self, meaning: Meaning, value: float) -> None:
+    def take(self, name: str, meaning: Meaning, value: float) -> None:
         """A metric by its meaning: of several names of one metric the best, of one name the first value."""
+        if len(self.names) < 2 * _MAX_METRICS:
+            self.names.add(name)
         if meaning.kind == "validation":
             if len(self.validation) < _MAX_METRICS:
                 self.validation.setdefault(meaning.metric, value)
@@ -51,9 +54,7 @@ class Row:
 
     def repeats(self, other: Row) -> bool:
         """Whether both tell the same metric: then they are two reports of the step, not two parts of one."""
-        return bool(self.values.keys() & other.values.keys() - {"epoch"}) or bool(
-            self.validation.keys() & other.validation.keys()
-        )
+        return any(name in self.names and "epoch" not in name.lower() for name in other.names)
 
     def join(self, other: Row) -> None:
         """Take the other's metrics in as well."""
@@ -63,6 +64,8 @@ class Row:
                 self.values[name] = (rank, value)
         if len(self.validation) < _MAX_METRICS:
             self.validation = {**other.validation, **self.validation}
+        if len(self.names) < 2 * _MAX_METRICS:
+            self.names |= other.names
         self.is_step = self.is_step or other.is_step
         self.time_ns = self.time_ns if self.time_ns is not None else other.time_ns
 
@@ -81,7 +84,7 @@ class Row:
     def to_state(self) -> list[Any]:
         values = [[name, rank, *_safe(value)] for name, (rank, value) in self.values.items()]
         validation = [[name, *_safe(value)] for name, value in self.validation.items()]
-        return [self.step, self.attempt, self.time_ns, self.is_step, values, validation]
+        return [self.step, self.attempt, self.time_ns, self.is_step, values, validation, sorted(self.names)]
 
     @staticmethod
     def of_state(state: list[Any]) -> Row:
@@ -89,6 +92,7 @@ class Row:
         row.is_step = bool(state[3])
         row.values = {name: (int(rank), float(value)) for name, rank, value in state[4]}
         row.validation = {name: float(value) for name, value in state[5]}
+        row.names = set(state[6])
         return row
 
 
