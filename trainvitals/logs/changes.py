@@ -3,7 +3,7 @@
 Two formats may be alive side by side in one log (MLPerf lines beside Megatron's, DeepSpeed's beside Hugging Face's). So
 one claimed line is no change: it takes ``LINES_TO_CHANGE`` of them with no step of the grammar in use in between, and the
 more the more often the log has changed before. A weak grammar gives way to the first line that a strong one claims, and
-never takes over from a strong one.
+takes over from a strong one only when ``WEAK_LINES_TO_CHANGE`` of its lines say that the strong one has ended.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Any
 from trainvitals.logs.finder import Located, claimant
 
 LINES_TO_CHANGE = 3
+WEAK_LINES_TO_CHANGE = 150
 #: Each change makes the next one so many times as hard, up to the fourth part of what can be kept.
 _GROWTH = 4
 _MAX_LINES_TO_CHANGE = 48
@@ -46,9 +47,7 @@ class FormatChanges:
         """The grammar to go on with and the lines it must be fed, from its first one on; None: nothing changes."""
         among = self._among.get(in_use.name)
         if among is None:
-            among = self._among[in_use.name] = tuple(
-                grammar for grammar in self._all if grammar.name != in_use.name and (in_use.is_weak or not grammar.is_weak)
-            )
+            among = self._among[in_use.name] = tuple(grammar for grammar in self._all if grammar.name != in_use.name)
         other = claimant(line, among)
         if other is None:
             if self._claims:
@@ -58,8 +57,10 @@ class FormatChanges:
         self._keep(end, line, name)
         self._claims[name] = self._claims.get(name, 0) + 1
         is_stronger = in_use.is_weak and not other.is_weak
-        if not is_stronger and self._claims[name] < min(LINES_TO_CHANGE * _GROWTH**self._changes, _MAX_LINES_TO_CHANGE):
-            return None
+        if not is_stronger:
+            wanted = min(LINES_TO_CHANGE * _GROWTH**self._changes, _MAX_LINES_TO_CHANGE)
+            if self._claims[name] < (WEAK_LINES_TO_CHANGE if other.is_weak and not in_use.is_weak else wanted):
+                return None
         first = next(index for index, entry in enumerate(self._lines) if entry[2] == name)
         lines = [(place, text) for place, text, _ in self._lines[first:]]
         self._changes += not is_stronger
