@@ -48,6 +48,12 @@ def test_simple_lines_and_bars_are_read_by_their_updates():
     assert (events[0].step, events[0].data["validation_loss"]) == (487, 9.001)
 
 
+def test_the_older_tag_is_read_and_the_mean_over_an_epoch_is_no_step():
+    line = '2026-01-02 03:04:05 | INFO | train | {"epoch": 1, %s}\n'
+    _, steps, _ = read(line % '"loss": "7.5", "num_updates": "40"' + line % '"train_loss": "7.4", "train_num_updates": "40"')
+    assert [(step.step, step.values["loss"]) for step in steps] == [(40, 7.5)]
+
+
 def test_a_torn_json_line_counts_as_bad():
     line = '2026-01-02 03:04:05 | INFO | train_inner | {"epoch": 1, "loss": "7.5", "num_updates": "400", "lr": "0.0'
     parser, steps, _ = read(line + "\n", "fairseq")

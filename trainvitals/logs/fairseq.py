@@ -20,7 +20,8 @@ from trainvitals.logs.times import LineTimes
 from trainvitals.logs.values import json_safe, parse_number
 from trainvitals.records import Event, Step
 
-_JSON = re.compile(r"\| train_inner \| (?=\{)|^(?=\{\"epoch\": \d)")
+#: Up to version 0.9 the tag was ``train`` too; that of the mean over an epoch has ``train_num_updates``.
+_JSON = re.compile(r"\| train(?:_inner)? \| (?=\{)|^(?=\{\"epoch\": \d)")
 _SIMPLE = re.compile(r"\bepoch \d{1,9}:\s{1,20}\d{1,15} / \d{1,15} (?=\w{1,40}=)", re.ASCII)
 _BAR = re.compile(r"\bepoch \d{1,9}:\s{0,20}\d{1,3}%\|[^|]{0,400}\|\s{0,20}\d{1,15}/\d{1,15} \[", re.ASCII)
 _UPDATES = re.compile(r"\bnum_updates(?:=|\": \"?)(\d{1,15})\b", re.ASCII)

@@ -16,7 +16,7 @@ from trainvitals.logs.times import LineTimes
 from trainvitals.records import Event, Step
 
 _TRAIN = re.compile(
-    r"\b(?:Epoch(?:\(train\))?\s{0,6}\[\s{0,6}(\d{1,9})\]|Iter(?:\(train\))?\s{0,6})\[\s{0,12}(\d{1,15})/(\d{1,15})\](?=\s{1,4}[a-z]\w{0,30}: )",
+    r"\b(?:Epoch(?:\(train\))?\s{0,6}\[\s{0,6}(\d{1,9})\]|Iter(?:\(train\))?\s{0,6})\[\s{0,12}(\d{1,15})/(\d{1,15})\](?=\s{1,20}[a-z]\w{0,30}: )",
     re.ASCII,
 )
 _LOGGER = re.compile(r" - [A-Z]{4,8} - \s{0,6}\Z")
