@@ -311,6 +311,12 @@ def test_noise_is_no_fault(line):
     assert faults_of(line) == []
 
 
+@pytest.mark.parametrize("before", ["Exception ignored in: <function Loader.__del__ at 0x7f>", "--- Logging error ---"])
+def test_an_exception_that_python_caught_by_itself_is_no_fault(before):
+    assert faults_of(f"{before}\n" + traceback("AttributeError: 'Loader' object has no attribute 'workers'")) == []
+    assert only(f"{before}\n" + 2 * traceback("AttributeError: no workers")).data["count"] == 1
+
+
 def test_a_logger_that_writes_json_tells_a_fault():
     assert only('{"level": "error", "message": "CUDA out of memory. Tried to allocate 2 GiB"}').data["class"] == "out_of_memory"
 

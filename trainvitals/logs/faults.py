@@ -16,7 +16,7 @@ from trainvitals.logs.fault_table import LITERALS as ROW_LITERALS
 from trainvitals.logs.fault_table import sightings
 from trainvitals.logs.loss_scale import LossScale
 from trainvitals.logs.times import LineTimes
-from trainvitals.logs.tracebacks import BEGIN, ROOT_CAUSE, RootCauses, Tracebacks
+from trainvitals.logs.tracebacks import BEGIN, HARMLESS, ROOT_CAUSE, RootCauses, Tracebacks
 from trainvitals.records import Event, Severity
 
 HELD_LINES = 400
@@ -32,7 +32,7 @@ _KERNEL_TIME = re.compile(
     re.ASCII,
 )
 _MONTHS = "JanFebMarAprMayJunJulAugSepOctNovDec"
-LITERALS = (*dict.fromkeys((*ROW_LITERALS, BEGIN, ROOT_CAUSE, *LossScale.LITERALS, *_WORLD_LITERALS)),)
+LITERALS = (*dict.fromkeys((*ROW_LITERALS, BEGIN, ROOT_CAUSE, *HARMLESS, *LossScale.LITERALS, *_WORLD_LITERALS)),)
 
 
 def may_concern(text: str) -> bool:

@@ -10,6 +10,8 @@ MAX_OPEN = 64
 MAX_TRACEBACK_LINES = 400
 MAX_BLOCK_LINES = 24
 BEGIN, ROOT_CAUSE = "Traceback (most recent", "Root Cause (first"
+#: Before a traceback: Python itself, or its logging, caught the exception and goes on.
+HARMLESS = ("Exception ignored in", "--- Logging error ---")
 
 _LAST_LINE = re.compile(r"([A-Za-z_][\w.]{0,150}?)(?:: |:?\s*$)", re.ASCII)
 _SUFFIXES = (
@@ -78,10 +80,12 @@ class Uncaught:
 
 
 class Tracebacks:
-    """State: per prefix the tracebacks that have no last line yet: [lines, how many, whether in an argument check]."""
+    """State: per prefix the tracebacks that have no last line yet: [lines, how many, whether in an argument check, how many are
+    harmless]; and the prefixes whose next traceback is harmless."""
 
     def __init__(self) -> None:
         self._open: dict[str, list[int]] = {}
+        self._harmless: list[str] = []
 
     def __bool__(self) -> bool:
         return bool(self._open)
@@ -89,8 +93,13 @@ class Tracebacks:
     def feed(self, line: str, prefix: str) -> Uncaught | None:
         """The exception that this line ends a traceback with."""
         known = self._open.get(prefix)
+        if line.startswith(HARMLESS) and prefix not in self._harmless:
+            self._harmless = [*self._harmless[-MAX_OPEN:], prefix]
         if BEGIN in line:
-            self._open[prefix] = [0, (known[1] if known else 0) + 1, 0]
+            is_harmless = prefix in self._harmless
+            if is_harmless:
+                self._harmless.remove(prefix)
+            self._open[prefix] = [0, (known[1] if known else 0) + 1, 0, (known[3] if known else 0) + is_harmless]
             while len(self._open) > MAX_OPEN:
                 del self._open[next(iter(self._open))]
             return None
@@ -110,19 +119,24 @@ class Tracebacks:
         known[1] -= 1
         if known[1] <= 0:
             del self._open[prefix]
+        if known[3] > 0:
+            known[3] -= 1
+            return None
         return Uncaught(name, *classify(name, bool(known[2])))
 
     def clear(self) -> None:
         """A step: training goes on."""
         self._open.clear()
+        self._harmless = []
 
-    def to_state(self) -> list[list[Any]]:
+    def to_state(self) -> dict[str, Any]:
         """JSON values only."""
-        return [[prefix, *state] for prefix, state in self._open.items()]
+        return {"open": [[prefix, *state] for prefix, state in self._open.items()], "harmless": self._harmless}
 
-    def restore(self, state: list[list[Any]]) -> None:
+    def restore(self, state: dict[str, Any]) -> None:
         """Continue where ``to_state`` was taken."""
-        self._open = {str(prefix): [int(value) for value in values] for prefix, *values in state}
+        self._open = {str(prefix): [int(value) for value in values] for prefix, *values in state["open"]}
+        self._harmless = [str(prefix) for prefix in state["harmless"]]
 
 
 @dataclass
