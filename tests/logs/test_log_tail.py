@@ -239,6 +239,21 @@ def test_more_files_than_can_be_followed_are_counted(tmp_path, monkeypatch):
     source.close()
 
 
+def test_a_tree_that_is_costly_to_list_is_listed_less_often(tmp_path, monkeypatch):
+    clock = ManualClock()
+    append(tmp_path / "a.log", lines(0, 1))
+    source = LogSource([str(tmp_path / "*.log")], clock=clock)
+    work_s = iter([10.0, 10.1, 20.0, 20.001])
+    monkeypatch.setattr(tail.time, "thread_time", lambda: next(work_s))
+    assert steps(source.poll()) == [0]
+    append(tmp_path / "a.log", lines(1, 2))
+    append(tmp_path / "b.log", lines(0, 1))
+    assert steps(source.poll()) == [1]
+    clock.advance(10.5)
+    assert steps(source.poll()) == [0]
+    source.close()
+
+
 _ACTIONS = st.lists(
     st.sampled_from(["append", "append", "append", "tear", "poll", "rotate", "rotate_empty", "truncate", "restart"]), max_size=40
 )

@@ -9,6 +9,7 @@ from __future__ import annotations
 import glob
 import os
 import stat
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
@@ -28,6 +29,9 @@ _MAX_FINISHED = 1024
 _DELETED_GRACE_S = 600.0
 #: A record that waits for a further line (a bar, the rest of a block) is given out when none came for so long.
 IDLE_S = 3.0
+#: Listing a large tree costs more than this: then it is listed so seldom that a hundredth of a core goes into it.
+_CHEAP_LOOK_S = 0.005
+_MAX_LOOK_PAUSE_S = 30.0
 _NONE: Mapping[str, type[Any]] = MappingProxyType({})
 _COMPRESSED = (".gz", ".bz2", ".xz", ".zst")
 
@@ -77,6 +81,8 @@ class LogSource:
         self._counts = {"truncations": 0, "rotations": 0, "unreadable": 0, "files_beyond_limit": 0}
         self._past: dict[str, int] = {}
         self._unreadable: set[str] = set()
+        self._present: dict[str, tuple[int, int]] = {}
+        self._look_due_s = 0.0
 
     def _parser(self, mtime_ns: int | None = None) -> Parser:
         return Parser(self._format, self._timezone, mtime_ns, custom=self._custom)
@@ -97,7 +103,13 @@ class LogSource:
 
     def poll(self, max_bytes: int = 4 << 20) -> list[tuple[str, Step | Event]]:
         """Read at most about ``max_bytes`` and return the records with the path of their log."""
-        present = self._look()
+        if self._clock.monotonic_s() >= self._look_due_s:
+            before_s = time.thread_time()  # work, not time: a busy machine must not delay the next look
+            self._present = self._look()
+            work_s = time.thread_time() - before_s
+            pause_s = 0.0 if work_s < _CHEAP_LOOK_S else min(100 * work_s, _MAX_LOOK_PAUSE_S)
+            self._look_due_s = self._clock.monotonic_s() + pause_s
+        present = self._present
         records: list[tuple[str, Step | Event]] = []
         streams = [self._streams[path] for path in sorted(self._streams)]
         self._turn += 1
