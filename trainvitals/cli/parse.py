@@ -16,6 +16,7 @@ from typing import Any, Protocol, cast
 
 from trainvitals.cli.record_json import RecordLines
 from trainvitals.errors import InputError
+from trainvitals.logs.long_json import broken_into_lines, is_long_document
 from trainvitals.logs.parser import Parser
 from trainvitals.logs.registry import FORMATS
 from trainvitals.logs.tensorboard_records import lines_of_chunks, lines_of_directory, looks_like_event_file
@@ -139,7 +140,7 @@ def _text_chunks(raw: _Source, stack: ExitStack, shown: str) -> Iterable[bytes]:
         yield from lines_of_chunks(chunks)
         return
     _refuse_what_is_no_log(first, shown)
-    yield from chunks
+    yield from broken_into_lines(chunks) if is_long_document(first) else chunks
 
 
 def _refuse_what_is_no_log(first: bytes, shown: str) -> None:

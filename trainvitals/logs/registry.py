@@ -10,22 +10,23 @@ from trainvitals.logs.composer import Composer
 from trainvitals.logs.curve_csv import CurveCsv
 from trainvitals.logs.deepspeed import DeepSpeed
 from trainvitals.logs.fairseq import Fairseq
+from trainvitals.logs.golden_json import GoldenJson
 from trainvitals.logs.hook_jsonl import HookJsonl
 from trainvitals.logs.huggingface import HuggingFace
 from trainvitals.logs.huggingface_state import HuggingFaceState
 from trainvitals.logs.internlm import InternLM
 from trainvitals.logs.jsonl import Jsonl
+from trainvitals.logs.lightning_bar import LightningBar
 from trainvitals.logs.litgpt import LitGPT
 from trainvitals.logs.m4 import M4
 from trainvitals.logs.maxtext import MaxText
-from trainvitals.logs.lightning_bar import LightningBar
 from trainvitals.logs.megatron import Megatron
 from trainvitals.logs.meters import Meters
 from trainvitals.logs.mllog import MLLog
 from trainvitals.logs.mmengine import MMEngine
 from trainvitals.logs.nanogpt import NanoGPT
-from trainvitals.logs.nemo import NeMo
 from trainvitals.logs.nanotron import Nanotron
+from trainvitals.logs.nemo import NeMo
 from trainvitals.logs.olmo import Olmo
 from trainvitals.logs.paddlenlp import PaddleNLP
 from trainvitals.logs.tensorboard import TensorBoard
@@ -55,6 +56,7 @@ _ALL: tuple[type[Any], ...] = (
     MLLog,
     DeepSpeed,
     HuggingFaceState,
+    GoldenJson,
     CurveCsv,
     TensorBoard,
     Jsonl,
