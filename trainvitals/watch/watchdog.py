@@ -26,6 +26,7 @@ from trainvitals.store.sink import heartbeat_fields
 from trainvitals.watch.breaker_action import BreakerAction
 from trainvitals.watch.checkpoint_scan import CheckpointScanner, Scan, checkpoint_finding
 from trainvitals.watch.flood import FloodGate
+from trainvitals.watch.metadata import MetadataFiles
 from trainvitals.watch.sources import RunSources
 
 #: Beyond this many uncommitted points nothing more is read: the trainer's own files are the longer queue.
@@ -69,6 +70,7 @@ class Watchdog:
         self._sources, self._scanner, self._breaker, self._node, self._say = sources, scanner, breaker, node, say
         self._engine = Engine(run.name, settings.detect, settings.breaker)
         self._grouper = Grouper(run.name)
+        self._metadata = MetadataFiles(run.dir, run.name)
         self._pending = _Pending()
         self._counters = Counters()
         self._event_times: dict[str, int] = {}
@@ -83,7 +85,7 @@ class Watchdog:
         self._started = (clock.time_ns(), clock.monotonic_s())
         self._told_s: float | None = None
         self._scan_error = ""
-        self._trouble = ""
+        self._trouble = self._metadata_trouble = ""
         self._gate = FloodGate(clock)
         self._state_key = f"watch/{run.name}/"
 
@@ -159,6 +161,11 @@ class Watchdog:
         return began_ns + round((self._clock.monotonic_s() - began_s) * 1e9)
 
     def _tell_trouble(self) -> None:
+        trouble = self._metadata.flush()
+        if trouble and trouble != self._metadata_trouble:
+            self.note(trouble)
+            self._pending.announcements.append(trouble)
+        self._metadata_trouble = trouble
         trouble = self._sources.trouble
         if trouble and trouble != self._trouble:
             text = f"{trouble} The attempt is numbered all the same; it is written down as soon as that works."
@@ -186,6 +193,7 @@ class Watchdog:
             if record.kind == "watch":
                 self._counters.hook_lost = max(self._counters.hook_lost, _count(record.data.get("lost")))
                 self._counters.hook_errors = max(self._counters.hook_errors, _count(record.data.get("errors")))
+            self._metadata.take(record)
             if self._gate.lets_through(record.kind):
                 self._add_event(record)
             else:
@@ -292,6 +300,7 @@ class Watchdog:
             + counters.detector_errors
             + counters.hook_lost
             + counters.flooded_events
+            + self._metadata.left_out
             + sum(self._sources.counters.values())
         )
         fields: dict[str, float | int | str | bool] = {"ranks": 1, "alive": 1, "lost_records": lost}
