@@ -26,8 +26,13 @@ _PAIR = re.compile(r"'([^']{1,100})':\s*('[^']{0,60}'|[^,'{}\[\]]{1,60})")
 _BAR = re.compile(r"(\d{1,3})%\|[^|]{0,400}\|\s*(\d{1,15})/(\d{1,15}) \[", re.ASCII)
 _NUM_EPOCHS = re.compile(r"\bNum Epochs = ([\d,]{1,15})", re.ASCII)
 _TOTAL = re.compile(r"\bTotal optimization steps = ([\d,]{1,15})", re.ASCII)
+_PER_EPOCH = re.compile(r"\bNum update steps per epoch = ([\d,]{1,15})", re.ASCII)
+_EXAMPLES = re.compile(r"\bNum examples = ([\d,]{1,15})", re.ASCII)
+_BATCH = re.compile(r"\bTotal train batch size \([^()]{1,60}\) = ([\d,]{1,15})", re.ASCII)
 _LOGGING_STEPS = re.compile(r"\blogging_steps=(\d{1,9})\b", re.ASCII)
-_RESUME = re.compile(r"\bContinuing training from global step (\d{1,15})", re.ASCII)
+_RESUME = re.compile(
+    r"\b(?:Continuing training from|Resuming training from checkpoint with epoch \d{1,9} and) global step (\d{1,15})", re.ASCII
+)
 
 _NAMES = {
     "loss": "loss",
@@ -90,10 +95,14 @@ class HuggingFace:
     prelude: ClassVar[tuple[str, ...]] = (
         "%|",
         "Num Epochs = ",
+        "Num examples = ",
+        "Num update steps per epoch = ",
+        "Total train batch size (",
         "Total optimization steps = ",
         "logging_steps=",
         "***** Running training *****",
         "Continuing training from",
+        "Resuming training from",
     )
 
     def __init__(self, times: LineTimes) -> None:
@@ -104,6 +113,8 @@ class HuggingFace:
         self._is_every_said = False
         self._epochs = 0
         self._total = 0
+        self._sizes = [0, 0, 0]  # examples, samples of a step, steps of an epoch as transformers 5 says them
+        self._examples = 0
         self._bar: int | None = None  # steps done as the newest training bar shows them
         self._bar_total = 0
         self._decimals = 0
@@ -151,6 +162,12 @@ class HuggingFace:
             self._epochs = int(found[1].replace(",", "") or 0)
         elif found := _TOTAL.search(line):
             self._total = int(found[1].replace(",", "") or 0)
+        elif found := _PER_EPOCH.search(line):
+            self._sizes[2] = int(found[1].replace(",", "") or 0)
+        elif found := _EXAMPLES.search(line):
+            self._examples = int(found[1].replace(",", "") or 0)  # an evaluation says its own
+        elif found := _BATCH.search(line):
+            self._sizes = [self._examples, int(found[1].replace(",", "") or 0), self._sizes[2]]
         elif found := _LOGGING_STEPS.search(line):
             self._every, self._is_every_said = max(1, int(found[1])), True
 
@@ -212,7 +229,7 @@ class HuggingFace:
             return None
         self._decimals = max(2, self._decimals, len(repr(epoch).partition("e")[0].partition(".")[2]))
         digits = 3 - math.floor(math.log10(epoch)) if is_text else self._decimals
-        per_epoch = self._total / self._epochs
+        per_epoch = self._steps_per_epoch()
         error = 0.5 * 10.0**-digits * per_epoch
         step = epoch * per_epoch
         if error < 0.5:
@@ -224,6 +241,15 @@ class HuggingFace:
             if abs(self._step + self._every - step) <= error + 0.5:
                 return self._step + self._every, False
         return max(1, round(step)), False
+
+    def _steps_per_epoch(self) -> float:
+        """With ``max_steps`` the last epoch is cut short: then the sizes tell, where they fit the plan."""
+        examples, samples, per_epoch = self._sizes
+        if per_epoch == 0 and samples > 0:
+            per_epoch = math.ceil(examples / samples)
+        if per_epoch > 0 and math.ceil(self._total / per_epoch) == self._epochs:
+            return per_epoch
+        return self._total / self._epochs
 
     def _other(self, text: str) -> list[Record]:
         values: dict[str, float] = {}
@@ -241,6 +267,7 @@ class HuggingFace:
         return {
             "zero": [self._zero.last_nonzero, self._zero.zeros],
             "plan": [self._step, self._every, self._is_every_said, self._epochs, self._total, self._decimals],
+            "sizes": [*self._sizes, self._examples],
             "bar": [self._bar, self._bar_total, self._steps_since_start],
             "waiting": self._waiting,
             "bad_records": self.bad_records,
@@ -249,6 +276,7 @@ class HuggingFace:
     def restore(self, state: dict[str, Any]) -> None:
         self._zero.last_nonzero, self._zero.zeros = state["zero"]
         self._step, self._every, self._is_every_said, self._epochs, self._total, self._decimals = state["plan"]
+        *self._sizes, self._examples = (int(size) for size in state["sizes"])
         self._bar, self._bar_total, self._steps_since_start = state["bar"]
         self._waiting = state["waiting"]
         self.bad_records = int(state["bad_records"])
