@@ -17,6 +17,7 @@ from trainvitals.logs.huggingface_state import HuggingFaceState
 from trainvitals.logs.internlm import InternLM
 from trainvitals.logs.jsonl import Jsonl
 from trainvitals.logs.lightning_bar import LightningBar
+from trainvitals.logs.lingua import Lingua
 from trainvitals.logs.litgpt import LitGPT
 from trainvitals.logs.m4 import M4
 from trainvitals.logs.maxtext import MaxText
@@ -51,6 +52,7 @@ _ALL: tuple[type[Any], ...] = (
     TorchTune,
     InternLM,
     PaddleNLP,
+    Lingua,
     TorchTitan,
     LightningBar,
     MLLog,
