@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
+from trainvitals.logs.automodel import AutoModel
 from trainvitals.logs.composer import Composer
 from trainvitals.logs.curve_csv import CurveCsv
 from trainvitals.logs.deepspeed import DeepSpeed
@@ -39,6 +40,7 @@ _ALL: tuple[type[Any], ...] = (
     NeMo,  # before Megatron, whose marker stands in its line too
     Megatron,
     HuggingFace,
+    AutoModel,
     NanoGPT,
     Olmo,
     Composer,
