@@ -7,6 +7,7 @@ from types import MappingProxyType
 from typing import Any
 
 from trainvitals.logs.automodel import AutoModel
+from trainvitals.logs.bmtrain import BMTrain
 from trainvitals.logs.composer import Composer
 from trainvitals.logs.curve_csv import CurveCsv
 from trainvitals.logs.deepspeed import DeepSpeed
@@ -54,6 +55,7 @@ _ALL: tuple[type[Any], ...] = (
     TorchTune,
     InternLM,
     PaddleNLP,
+    BMTrain,
     Lingua,
     TorchTitan,
     LightningBar,
