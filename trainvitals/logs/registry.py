@@ -35,6 +35,7 @@ from trainvitals.logs.paddlenlp import PaddleNLP
 from trainvitals.logs.tensorboard import TensorBoard
 from trainvitals.logs.torchtitan import TorchTitan
 from trainvitals.logs.torchtune import TorchTune
+from trainvitals.logs.verl import Verl
 
 _ALL: tuple[type[Any], ...] = (
     HookJsonl,
@@ -55,6 +56,7 @@ _ALL: tuple[type[Any], ...] = (
     TorchTune,
     InternLM,
     PaddleNLP,
+    Verl,
     BMTrain,
     Lingua,
     TorchTitan,
