@@ -11,6 +11,7 @@ from trainvitals.logs.bmtrain import BMTrain
 from trainvitals.logs.composer import Composer
 from trainvitals.logs.curve_csv import CurveCsv
 from trainvitals.logs.deepspeed import DeepSpeed
+from trainvitals.logs.detectron2 import Detectron2
 from trainvitals.logs.fairseq import Fairseq
 from trainvitals.logs.golden_json import GoldenJson
 from trainvitals.logs.hook_jsonl import HookJsonl
@@ -56,6 +57,7 @@ _ALL: tuple[type[Any], ...] = (
     TorchTune,
     InternLM,
     PaddleNLP,
+    Detectron2,
     Verl,
     BMTrain,
     Lingua,
