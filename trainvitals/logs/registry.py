@@ -33,6 +33,7 @@ from trainvitals.logs.nanotron import Nanotron
 from trainvitals.logs.nemo import NeMo
 from trainvitals.logs.olmo import Olmo
 from trainvitals.logs.paddlenlp import PaddleNLP
+from trainvitals.logs.swin import Swin
 from trainvitals.logs.tensorboard import TensorBoard
 from trainvitals.logs.torchtitan import TorchTitan
 from trainvitals.logs.torchtune import TorchTune
@@ -57,6 +58,7 @@ _ALL: tuple[type[Any], ...] = (
     TorchTune,
     InternLM,
     PaddleNLP,
+    Swin,
     Detectron2,
     Verl,
     BMTrain,
