@@ -14,9 +14,8 @@ BOTH = {
     ("hook_jsonl", "jsonl"): "a record of the hook is a JSON line; the hook's grammar is asked first",
     ("tensorboard", "jsonl"): "an event file is handed over as JSON lines; TensorBoard's grammar is asked first",
     ("megatron", "deepspeed"): "Megatron-DeepSpeed prints DeepSpeed's lines for the same iterations; DeepSpeed's grammar is weak",
-    ("nemo", "lightning_bar"): "NeMo trains with Lightning's bar",
-    ("lightning_bar", "nemo"): "NeMo trains with Lightning's bar",
-    ("huggingface", "deepspeed"): "the Trainer may run on DeepSpeed, whose grammar is weak",
+    ("lingua", "torchtitan"): "Lingua's pairs are torchtitan's but for their names; Lingua is asked first",
+    ("automodel", "nanogpt"): "AutoModel's cells look like those of nanoGPT's relatives; AutoModel is asked first",
 }
 SOURCE_CODE = [
     'print(f"iter {iter_num}: loss {lossf:.4f}, time {dt*1000:.2f}ms, mfu {running_mfu*100:.2f}%")',
@@ -82,3 +81,10 @@ def test_a_claimed_line_holds_one_of_the_literals(name):
         return
     claimed = [line for path in DATA.iterdir() for line in lines_of(path.read_bytes()) if grammar.claims(line)]
     assert [line for line in claimed if not any(literal in line for literal in grammar.literals)] == []
+
+
+@pytest.mark.parametrize("pair", sorted(BOTH), ids="-".join)
+def test_of_two_that_may_claim_a_line_the_particular_one_is_asked_first_or_the_other_is_weak(pair):
+    names = list(GRAMMARS)
+    if pair[0] in GRAMMARS and pair[1] in GRAMMARS:
+        assert names.index(pair[0]) < names.index(pair[1]) or GRAMMARS[pair[1]].is_weak
