@@ -96,6 +96,32 @@ def test_hugging_faces_dictionaries_take_the_place_of_deepspeeds_lines():
     assert len({step.attempt for step in steps}) == 1
 
 
+def test_steps_between_megatrons_lines_are_not_made_up_of_deepspeeds():
+    lines = ["done with setup ...\n", PROGRESS.format(0, 0)]
+    for step in range(1, 41):
+        lines.append(PROGRESS.format(step, 0))
+        if step % 10 == 0:
+            lines.append(f" iteration {step:8d}/    1000 | lm loss: 9.1E+00 | number of skipped iterations:   0 |\n")
+    _, steps, _ = parse("".join(lines))
+    assert [step.step for step in steps] == [10, 20, 30, 40]
+
+
+def test_steps_withheld_for_megatron_are_given_out_when_it_does_not_come():
+    lines = "done with setup ...\n" + "".join(PROGRESS.format(step, 0) for step in range(1, 300))
+    _, steps, _ = parse(lines)
+    assert [step.step for step in steps] == list(range(1, 300))
+    _, steps, _ = parse("done with setup ...\n" + PROGRESS.format(1, 0))
+    assert steps == []
+
+
+def test_steps_before_hugging_faces_first_dictionary_are_withheld_when_it_said_that_it_trains():
+    lines = ["***** Running training *****\n", *(PROGRESS.format(step, 0) for step in (10, 20, 30))]
+    parser, steps, _ = parse("".join(lines) + "{'loss': 1.5, 'grad_norm': 0.5, 'learning_rate': 1e-5, 'epoch': 0.1}\n")
+    assert (parser.format, len(steps)) == ("huggingface", 1)
+    _, steps, _ = parse("".join(lines))
+    assert [step.step for step in steps] == [10, 20, 30]
+
+
 def test_gpt_neox_is_read_as_megatron_with_the_rate_before_the_marker():
     parser, steps, events = parse((DATA / "neox.log").read_bytes())
     assert parser.format == "megatron"
@@ -127,7 +153,12 @@ def test_other_lines_are_not_claimed(line):
     assert DeepSpeed(LineTimes()).feed(line) == []
 
 
-LINES = (DATA / "deepspeed.log").read_text().splitlines() + (DATA / "deepspeed_pipeline.log").read_text().splitlines()
+LINES = [
+    "done with setup ...",
+    "***** Running training *****",
+    *(DATA / "deepspeed.log").read_text().splitlines(),
+    *(DATA / "deepspeed_pipeline.log").read_text().splitlines(),
+]
 
 
 @settings(max_examples=150, deadline=None)

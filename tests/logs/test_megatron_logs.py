@@ -238,6 +238,18 @@ def test_a_date_without_dashes_is_a_time():
     assert step.time_ns == 1_767_323_045_000_000_000
 
 
+def test_seconds_since_1970_in_a_cell_are_the_time_where_no_date_is():
+    line = " iteration 1/ 5 | current time: 1767323045.25 | lm loss: 2.0E+00 | number of skipped iterations: 0 |"
+    first, second = steps([line, line.replace("1/ 5", "2/ 5").replace("045.25", "046.25")])
+    assert (first.time_ns, second.time_ns) == (1_767_323_045_250_000_000, 1_767_323_046_250_000_000)
+    assert first.values == {"loss": 2.0, "skipped": 0.0}
+
+
+def test_a_second_number_in_brackets_behind_the_step_is_no_step():
+    (step,) = steps([" samples/sec: 51.25 | iteration      100 [ 7 ]/    5000 | lm_loss: 2.0E+00 |"])
+    assert (step.step, step.values) == (100, {"loss": 2.0, "samples_per_s": 51.25})
+
+
 def test_a_line_of_nemo_2_is_not_megatrons():
     line = "Training epoch 0, iteration 40/500 | lr: 2e-05 | global_step: 40 | reduced_train_loss: 1.9 | train_step_timing in s: 0.05"
     assert not Megatron.claims(line)

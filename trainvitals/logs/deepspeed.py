@@ -5,6 +5,9 @@ is read here is the difference to the record before. ``steps: 7 loss: 9.12 iter 
 pipeline engine's. The lines of one step are one record, held until the next step's. The line of step 0 is printed when an
 engine is made: a new start of the trainer, no step. The older timer, ``0/20, SamplesPerSec=3.21``, counts micro batches, so
 its rate belongs to the step held.
+Where Megatron or GPT-NeoX said "done with setup ...", or Hugging Face "***** Running training *****", their own lines are to
+come, at every tenth step maybe: steps are withheld until then, and given out when none came for 200 of them. At the end of a
+log of Megatron's they are not, since it prints every step that counts.
 """
 
 from __future__ import annotations
@@ -27,11 +30,16 @@ _TIMER = re.compile(r"(?:\bglobal_step=(\d{1,15}), .{0,200}?Curr|\b\d{1,9}/\d{1,
 _CHECKPOINT = re.compile(r"\[\w{0,20}Torch\] Checkpoint (\S{1,200}) is (about to be saved|ready now)!", re.ASCII)
 _LOADED = re.compile(r"\[\w{0,20}Torch\] Loaded checkpoint from (\S{1,1000}?)\.?(?:\s|\Z)", re.ASCII)
 _GLOBAL_STEP = re.compile(r"global_step(\d{1,15})(?:/|\Z)", re.ASCII)
-_LITERALS = ("skipped=", "iter time (s):", "SamplesPerSec=", "orch] ")
+_MEGATRON_SETUP = "done with setup"
+_HUGGING_FACE_SETUP = "***** Running training"
+_MAX_WITHHELD = 200
+_LITERALS = ("skipped=", "iter time (s):", "SamplesPerSec=", "orch] ", _MEGATRON_SETUP, _HUGGING_FACE_SETUP)
 
 
 class DeepSpeed:
-    """State: the step held, the skipped steps counted so far, and what was said of checkpoints last (all ranks say it)."""
+    """State: the step held, the steps withheld for Megatron, the skipped steps counted so far, and what was said of
+    checkpoints last (all ranks say it).
+    """
 
     name = "deepspeed"
     title = "DeepSpeed where the trainer prints nothing of its own"
@@ -42,7 +50,7 @@ class DeepSpeed:
         "CurrSamplesPerSec=25.75, MemAllocated=4.25GB, MaxMemAllocated=38.5GB"
     )
     literals: ClassVar[tuple[str, ...]] = ("skipped=", "iter time (s):")
-    prelude: ClassVar[tuple[str, ...]] = ("skipped=0, lr=", "orch] Loaded checkpoint from")
+    prelude: ClassVar[tuple[str, ...]] = ("skipped=0, lr=", "orch] Loaded checkpoint from", _MEGATRON_SETUP, _HUGGING_FACE_SETUP)
     is_document = False
     is_weak = True
 
@@ -55,6 +63,8 @@ class DeepSpeed:
         self._skipped = 0
         self._is_skipped_known = True
         self._said = ""
+        self._withheld: list[Step] | None = None
+        self._is_megatron = False
         self.bad_records = 0
 
     @staticmethod
@@ -70,6 +80,10 @@ class DeepSpeed:
                 break
         else:
             return []
+        if literal in (_MEGATRON_SETUP, _HUGGING_FACE_SETUP):
+            self._withheld = self._withheld or []
+            self._is_megatron = self._is_megatron or literal == _MEGATRON_SETUP
+            return []
         if found := _PROGRESS.search(line):
             return self._progress(line, found)
         if found := _PIPELINE.search(line):
@@ -81,11 +95,16 @@ class DeepSpeed:
 
     def idle(self) -> list[Record]:
         """The step held is whole: nothing more of it came."""
-        return self._release()
+        return self._release() if self._withheld is None else []
 
     def finish(self) -> list[Record]:
-        """The last step."""
-        return self._release()
+        """The last step, and those withheld; none where Megatron's own lines were to come."""
+        if self._withheld is None:
+            return self._release()
+        if self._is_megatron:
+            return []
+        released, self._withheld = self._withheld, None
+        return [*released, *self._release()]
 
     def _progress(self, line: str, found: re.Match[str]) -> list[Record]:
         step, skipped = int(found[1]), int(found[2])
@@ -165,7 +184,14 @@ class DeepSpeed:
             return []
         self._last_step = step
         self._said = ""
-        return [Step(step, 0, time_ns, metrics.values, metrics.nonfinite)]
+        record = Step(step, 0, time_ns, metrics.values, metrics.nonfinite)
+        if self._withheld is None:
+            return [record]
+        self._withheld.append(record)
+        if len(self._withheld) < _MAX_WITHHELD:
+            return []
+        released, self._withheld = self._withheld, None
+        return [*released]
 
     def to_state(self) -> dict[str, Any]:
         """The step held is part of it."""
@@ -178,6 +204,8 @@ class DeepSpeed:
             "skipped": self._skipped,
             "is_skipped_known": self._is_skipped_known,
             "said": self._said,
+            "is_megatron": self._is_megatron,
+            "withheld": None if self._withheld is None else [_as_list(step) for step in self._withheld],
             "bad_records": self.bad_records,
         }
 
@@ -188,5 +216,11 @@ class DeepSpeed:
         self._metrics.values.update(state["values"])
         self._metrics.nonfinite.update(state["nonfinite"])
         self._skipped, self._is_skipped_known = int(state["skipped"]), bool(state["is_skipped_known"])
-        self._said = str(state["said"])
+        self._said, self._is_megatron = str(state["said"]), bool(state["is_megatron"])
+        withheld = state["withheld"]
+        self._withheld = None if withheld is None else [Step(step, 0, *rest) for step, *rest in withheld]
         self.bad_records = int(state["bad_records"])
+
+
+def _as_list(step: Step) -> list[Any]:
+    return [step.step, step.time_ns, dict(step.values), dict(step.nonfinite)]

@@ -14,14 +14,16 @@ from math import isfinite
 from typing import Any, ClassVar
 
 from trainvitals.logs.grammar import LineByLine, Record, message
-from trainvitals.logs.megatron_cells import MAX_CELLS, main_loss, metric_of, read_cells
+from trainvitals.logs.megatron_cells import CLOCK, MAX_CELLS, main_loss, metric_of, read_cells
 from trainvitals.logs.megatron_side_lines import SIDE_LITERALS, SideLines
-from trainvitals.logs.times import LineTimes
+from trainvitals.logs.times import LineTimes, checked_time_ns
 from trainvitals.logs.values import Metrics, json_safe, parse_number
 from trainvitals.records import Step
 
 # NeMo 2 writes "Training epoch 0, iteration 40/500 | lr: …": not Megatron's.
-_MARKER = re.compile(r"(?<!, )\biteration[=\s]\s{0,40}(\d{1,15})\s{0,40}/\s{0,40}(\d{1,15})\s{0,40}\|", re.ASCII)
+_MARKER = re.compile(
+    r"(?<!, )\biteration[=\s]\s{0,40}(\d{1,15})(?: ?\[ {0,9}\d{1,15} ?\])?\s{0,40}/\s{0,40}(\d{1,15})\s{0,40}\|", re.ASCII
+)
 _PLAIN_START = re.compile(
     r"\s{0,40}(?:\[([^\]|]{1,60})\]\s{1,40})?iteration\s{1,40}(\d{1,15})\s{0,40}/\s{0,40}\d{1,15}\s{0,40}\|", re.ASCII
 )
@@ -66,6 +68,11 @@ class _Layout:
         return values
 
 
+def _nanoseconds(seconds: float) -> int:
+    """To the microsecond: a double holds no more of a time in our days. 0 for what is no time."""
+    return int(seconds * 1e6) * 1000 if 1e9 < seconds < 1e10 else 0
+
+
 class Megatron(LineByLine):
     """State: the loss key learnt from the log, the last grad norm, DeepSpeed's values for the coming Megatron line."""
 
@@ -78,7 +85,8 @@ class Megatron(LineByLine):
     )
     literals: ClassVar[tuple[str, ...]] = ("iteration",)
     prelude: ClassVar[tuple[str, ...]] = (
-        "loaded checkpoint", "saved checkpoint", "saving checkpoint", "could not find the metadata file", "samples/sec", "skipped=",
+        "successfully loaded", "saved checkpoint", "saving checkpoint", "could not find the metadata file", "] datetime:",
+        "validation loss at", "samples/sec", "skipped=",
     )  # fmt: skip
 
     def __init__(self, times: LineTimes) -> None:
@@ -157,6 +165,9 @@ class Megatron(LineByLine):
         names: list[str] = []
         factors: list[float] = []
         for key, value in read:
+            if key == CLOCK:
+                time_ns = time_ns if time_ns is not None else checked_time_ns(_nanoseconds(value))
+                continue
             name, factor = metric_of(key, main)
             if name is not None:
                 metrics.put(name, value * factor)

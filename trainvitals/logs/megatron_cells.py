@@ -15,6 +15,8 @@ from types import MappingProxyType
 from trainvitals.logs.values import parse_number, slug
 
 MAX_CELLS = 200
+#: Seconds since 1970, in forks that print no date.
+CLOCK = "current time"
 _MAX_NUMBER_CHARACTERS = 200
 
 #: cell -> (metric, factor to the schema's unit)
@@ -34,12 +36,15 @@ _KNOWN: Mapping[str, tuple[str, float]] = MappingProxyType(
         "[lm]-tflops": ("tflops_per_gpu", 1.0),
         "[lm]tflops": ("tflops_per_gpu", 1.0),
         "learning rate": ("lr", 1.0),
+        "lr": ("lr", 1.0),
         "loss scale": ("loss_scale", 1.0),
         "grad norm": ("grad_norm", 1.0),
         "number of skipped iterations": ("skipped", 1.0),
         "number of nan iterations": ("nan_iterations", 1.0),
         "samples per second": ("samples_per_s", 1.0),
         "samples/sec": ("samples_per_s", 1.0),
+        "samples per sec": ("samples_per_s", 1.0),
+        "tokens per sec": ("tokens_per_s", 1.0),
         "tokens per second": ("tokens_per_s", 1.0),
         "throughput (tokens/s)": ("tokens_per_s", 1.0),
         "throughput (token/sec/gpu)": ("tokens_per_s_per_gpu", 1.0),
@@ -49,6 +54,9 @@ _KNOWN: Mapping[str, tuple[str, float]] = MappingProxyType(
         "tokens per gpu per second tgs": ("tokens_per_s_per_gpu", 1.0),
         "tokens per gpu per second": ("tokens_per_s_per_gpu", 1.0),
         "tgs": ("tokens_per_s_per_gpu", 1.0),
+        "tokens/s/gpu": ("tokens_per_s_per_gpu", 1.0),
+        "tokens/sec/gpu": ("tokens_per_s_per_gpu", 1.0),
+        "tokens per second per device": ("tokens_per_s_per_gpu", 1.0),
         "gloabl batch size": ("global_batch_size", 1.0),
         "mfu": ("mfu", 1.0),
         "mfu (%)": ("mfu", 1.0),
