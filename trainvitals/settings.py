@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import difflib
 import os
+import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
@@ -16,7 +17,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from trainvitals.detect.tunables import TUNABLES
 from trainvitals.errors import SettingsError
-from trainvitals.logs.registry import FORMATS
+from trainvitals.logs.registry import FORMATS, home_made_grammars
 from trainvitals.settings_sections import (
     SECTIONS,
     BreakerSettings,
@@ -38,6 +39,7 @@ __all__ = [
     "load", "parse",
 ]  # fmt: skip
 
+_FORMAT_NAME = re.compile(r"[A-Za-z0-9_-]{1,60}", re.ASCII)
 ENVIRONMENT_PREFIX = "TRAINVITALS_"
 CONFIG_VARIABLE = "TRAINVITALS_CONFIG"
 MAX_FILE_BYTES = 1 << 20
@@ -230,7 +232,16 @@ def _formats(tables: Any, where: str) -> Mapping[str, FormatSettings]:
     for name in tables:
         if name in FORMATS:
             raise SettingsError(f"{where}: [formats.{name}] has the name of a built-in format; choose another.")
-    return {name: _table(FormatSettings, table, f"{where}, [formats.{name}]") for name, table in tables.items()}
+        if not _FORMAT_NAME.fullmatch(name):
+            raise SettingsError(
+                f"{where}: {name[:60]!r} is no name for a format; write [formats.NAME] with letters, digits, '-' and '_'."
+            )
+    formats = {name: _table(FormatSettings, table, f"{where}, [formats.{name}]") for name, table in tables.items()}
+    try:
+        home_made_grammars(formats)
+    except SettingsError as error:
+        raise SettingsError(f"{where}: {error}") from error
+    return formats
 
 
 def _detect(table: Any, where: str) -> Mapping[str, Mapping[str, float]]:

@@ -7,10 +7,9 @@ import json
 import sys
 from collections.abc import Iterator
 
-from trainvitals.cli.parse import FORMAT_HELP, read_log
+from trainvitals.cli.parse import FORMAT_HELP, custom_formats, read_log
 from trainvitals.detect.engine import Engine
 from trainvitals.errors import InputError
-from trainvitals.logs.registry import FORMATS
 from trainvitals.records import Event, Finding, Severity, Step, to_json_number
 
 FOUND_A_FAULT = 1
@@ -21,10 +20,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "file", metavar="FILE", help="a trainer's log or a CSV (step,loss,grad_norm,lr,throughput); - = stdin, .gz is fine"
     )
-    parser.add_argument("--format", default="auto", choices=FORMATS, metavar="NAME", help=FORMAT_HELP)
+    parser.add_argument("--format", default="auto", metavar="NAME", help=FORMAT_HELP)
     parser.add_argument("--timezone", default="UTC", metavar="ZONE", help="time zone of times that name none (default: UTC)")
     parser.add_argument(
-        "--config", metavar="FILE", help="settings whose [detect.RULE] and [breaker] tables are used; else defaults"
+        "--config",
+        metavar="FILE",
+        help="settings whose [detect.RULE], [breaker] and [formats.NAME] tables are used; else defaults",
     )
     parser.epilog = "Exit code 0: nothing worse than info. 1: at least one warning. 2: no training step could be read."
 
@@ -57,15 +58,15 @@ def _engine(config: str | None) -> Engine:
 
 
 def _findings(args: argparse.Namespace, engine: Engine) -> Iterator[Finding]:
-    for record in _records(args.file, args.format, args.timezone):
+    for record in _records(args.file, args.format, args.timezone, args.config):
         yield from engine.update(record)
     yield from engine.finish()
 
 
-def _records(file: str, format: str, timezone: str) -> Iterator[Step | Event]:
+def _records(file: str, format: str, timezone: str, config: str | None) -> Iterator[Step | Event]:
     """As ``parse`` reads it. Raises ``InputError``, also for what holds no record at all."""
     is_empty = True
-    for _, records in read_log(file, format, timezone):
+    for _, records in read_log(file, format, timezone, custom_formats(config)):
         is_empty = is_empty and not records
         yield from records
     if is_empty:

@@ -12,13 +12,14 @@ import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Protocol, cast
 
 from trainvitals.cli.record_json import RecordLines
 from trainvitals.errors import InputError
 from trainvitals.logs.long_json import broken_into_lines, is_long_document
 from trainvitals.logs.parser import Parser
-from trainvitals.logs.registry import FORMATS
+from trainvitals.logs.registry import home_made_grammars
 from trainvitals.logs.tensorboard_records import lines_of_chunks, lines_of_directory, looks_like_event_file
 from trainvitals.records import Event, Step
 
@@ -50,8 +51,9 @@ class _Source(Protocol):
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", metavar="FILE", help="the log; .gz is accepted, - reads standard input")
-    parser.add_argument("--format", default="auto", choices=FORMATS, metavar="NAME", help=FORMAT_HELP)
+    parser.add_argument("--format", default="auto", metavar="NAME", help=FORMAT_HELP)
     parser.add_argument("--timezone", default="UTC", metavar="ZONE", help="time zone of times that name none (default: UTC)")
+    parser.add_argument("--config", metavar="FILE", help="settings whose [formats.NAME] tables are known as formats too")
     parser.epilog = "Exit code 0: read, also when no training step was found, which stderr says. 2: cannot be read as a log."
 
 
@@ -61,7 +63,7 @@ def run(args: argparse.Namespace) -> int:
     parser: Parser | None = None
     write_line = RecordLines().line
     try:
-        for reader, records in read_log(args.file, args.format, args.timezone):
+        for reader, records in read_log(args.file, args.format, args.timezone, custom_formats(args.config)):
             parser = reader
             steps += sum(isinstance(record, Step) for record in records)
             sys.stdout.write("".join(map(write_line, records)))
@@ -91,7 +93,18 @@ def told_counters(counters: Mapping[str, int]) -> str:
     return ", ".join(f"{count:,} {_COUNTERS.get(name, name)}" for name, count in counters.items() if count)
 
 
-def read_log(name: str, format: str = "auto", timezone: str = "UTC") -> Iterator[tuple[Parser, list[Step | Event]]]:
+def custom_formats(config: str | None) -> Mapping[str, type[Any]]:
+    """The home-made formats of a settings file; none without one."""
+    if config is None:
+        return {}
+    from trainvitals import settings  # only when asked for: reading a log needs none
+
+    return home_made_grammars(settings.load(config).formats)
+
+
+def read_log(
+    name: str, format: str = "auto", timezone: str = "UTC", custom: Mapping[str, type[Any]] = MappingProxyType({})
+) -> Iterator[tuple[Parser, list[Step | Event]]]:
     """The records of a file (``-``: standard input) in pieces, with the parser that read them.
 
     Raises ``InputError`` when it cannot be read, is a Git LFS pointer, or is no text.
@@ -115,7 +128,7 @@ def read_log(name: str, format: str = "auto", timezone: str = "UTC") -> Iterator
                     raise InputError(f"{name} is a device and has no end; name a log file, or - for standard input.")
                 raw = stack.enter_context(path.open("rb"))
                 mtime_ns = path.stat().st_mtime_ns
-            parser = Parser(format, timezone, mtime_ns)
+            parser = Parser(format, timezone, mtime_ns, custom=custom)
             for chunk in _text_chunks(raw, stack, shown):
                 yield parser, parser.feed(chunk)
             yield parser, parser.finish()

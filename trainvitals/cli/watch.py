@@ -21,6 +21,7 @@ from trainvitals.checkpoints.watcher import CheckpointWatcher
 from trainvitals.clock import Clock, StopSignal, SystemClock
 from trainvitals.errors import InputError, SettingsError, StoreUnavailable
 from trainvitals.hook.process import pid_namespace
+from trainvitals.logs.registry import home_made_grammars
 from trainvitals.settings import RunSettings, Settings
 from trainvitals.store.open import open_store
 from trainvitals.store.protocol import Sink
@@ -92,7 +93,9 @@ def build(settings: Settings, run_settings: RunSettings, store: Sink, clock: Clo
     watcher = CheckpointWatcher(run_settings.checkpoints, clock, patience)
     return Watchdog(
         settings, run_settings, store, clock,
-        sources=RunSources(run_settings, clock, LocalProcessTable(host, read_process, pid_namespace())),
+        sources=RunSources(
+            run_settings, clock, LocalProcessTable(host, read_process, pid_namespace()), custom=home_made_grammars(settings.formats)
+        ),
         scanner=CheckpointScanner(watcher, clock, settings.watch.checkpoint_scan_s, in_thread=scan_in_thread),
         breaker=BreakerAction(run_settings), node=host, say=_say,
     )  # fmt: skip

@@ -14,6 +14,7 @@ from trainvitals.logs.deepspeed import DeepSpeed
 from trainvitals.logs.detectron2 import Detectron2
 from trainvitals.logs.fairseq import Fairseq
 from trainvitals.logs.golden_json import GoldenJson
+from trainvitals.logs.home_made import FormatTable, make_grammar
 from trainvitals.logs.hook_jsonl import HookJsonl
 from trainvitals.logs.huggingface import HuggingFace
 from trainvitals.logs.huggingface_state import HuggingFaceState
@@ -77,6 +78,17 @@ _ALL: tuple[type[Any], ...] = (
 GRAMMARS: Mapping[str, type[Any]] = MappingProxyType({grammar.name: grammar for grammar in _ALL})
 #: Other spellings that ``--format`` and ``log_format`` take.
 ALIASES: Mapping[str, str] = MappingProxyType(
-    {"hook": "hook_jsonl", "csv": "curve_csv", "hf": "huggingface", "trainer_state": "huggingface_state", "tfevents": "tensorboard"}
+    {
+        "hook": "hook_jsonl",
+        "csv": "curve_csv",
+        "hf": "huggingface",
+        "trainer_state": "huggingface_state",
+        "tfevents": "tensorboard",
+    }
 )
 FORMATS = ("auto", *GRAMMARS, *ALIASES)
+
+
+def home_made_grammars(tables: Mapping[str, FormatTable]) -> dict[str, type[Any]]:
+    """name -> grammar of each ``[formats.NAME]`` table. Raises ``SettingsError`` for a pattern that cannot be used."""
+    return {name: make_grammar(name, table) for name, table in tables.items()}

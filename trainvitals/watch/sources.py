@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, astuple, dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Protocol
 
 from trainvitals.attempts import AttemptBook, AttemptEntry
@@ -58,15 +59,23 @@ class ProcessTable(Protocol):
 class RunSources:
     """Reads what is new, in order, with attempt numbers of ``attempts.jsonl`` and a time on every record."""
 
-    def __init__(self, run: RunSettings, clock: Clock, processes: ProcessTable, max_bytes: int = 4 << 20) -> None:
+    def __init__(
+        self,
+        run: RunSettings,
+        clock: Clock,
+        processes: ProcessTable,
+        max_bytes: int = 4 << 20,
+        custom: Mapping[str, type[Any]] = MappingProxyType({}),
+    ) -> None:
         self._run = run
+        self._custom = custom
         self._clock = clock
         self._processes = processes
         self._max_bytes = max_bytes
         self._book = AttemptBook(run.dir)
         self._hook_path = Path(run.dir) / HOOK_FILE
         self._hook = LogSource([glob.escape(str(self._hook_path))], "hook", "UTC", clock)
-        self._log = LogSource(run.logs, run.log_format, run.log_timezone, clock)
+        self._log = LogSource(run.logs, run.log_format, run.log_timezone, clock, custom=custom)
         self._numbers: dict[str, int] = {}
         self._resumed_from: dict[str, int] = {}
         self._last_seen_ns: dict[str, int] = {}
@@ -81,7 +90,7 @@ class RunSources:
 
     def fresh(self) -> RunSources:
         """The same sources, read from the start."""
-        return RunSources(self._run, self._clock, self._processes, self._max_bytes)
+        return RunSources(self._run, self._clock, self._processes, self._max_bytes, self._custom)
 
     @property
     def is_behind(self) -> bool:
