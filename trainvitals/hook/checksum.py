@@ -40,7 +40,7 @@ def start_checksums(parameters: Sequence[tuple[str, Any]], turn: int) -> tuple[l
     count = len(parameters)
     for number in range(min(TENSORS, count)):
         name, parameter = parameters[(turn * TENSORS + number) % count]
-        laps = turn * TENSORS // count
+        laps = (turn * TENSORS + number) // count
         flat = parameter.detach().view(-1)
         first = laps * ELEMENTS % flat.numel()
         bits = flat[first : first + ELEMENTS].view(_BITS[flat.element_size()]).to(torch.int64)
