@@ -33,6 +33,8 @@ IDLE_S = 3.0
 _CHEAP_LOOK_S = 0.005
 _MAX_LOOK_PAUSE_S = 30.0
 _NONE: Mapping[str, type[Any]] = MappingProxyType({})
+#: Counters of what happens to healthy logs: nothing is missing because of it.
+HARMLESS_COUNTERS = frozenset({"repeated_steps", "rotations", "truncations"})
 _COMPRESSED = (".gz", ".bz2", ".xz", ".zst")
 
 

@@ -18,6 +18,7 @@ from trainvitals.detect.engine import Engine
 from trainvitals.errors import StoreError
 from trainvitals.identity import event_id, step_time_ns
 from trainvitals.incidents.grouping import Grouper, finding_from_mapping
+from trainvitals.logs.tail import HARMLESS_COUNTERS
 from trainvitals.records import Event, Finding, Point, Severity, Step
 from trainvitals.settings import RunSettings, Settings
 from trainvitals.store.encode import check_point, dropped_metrics, event_point, step_point
@@ -301,7 +302,7 @@ class Watchdog:
             + counters.hook_lost
             + counters.flooded_events
             + self._metadata.left_out
-            + sum(self._sources.counters.values())
+            + sum(count for name, count in self._sources.counters.items() if name not in HARMLESS_COUNTERS)
         )
         fields: dict[str, float | int | str | bool] = {"ranks": 1, "alive": 1, "lost_records": lost}
         if self._last_step is not None and self._last_step_ns is not None:
