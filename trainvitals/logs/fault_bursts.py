@@ -115,8 +115,8 @@ def _followed(later: Seen, cause: Seen) -> bool:
     return (later.level <= 2 and cause.level > later.level) or cause.level - later.level >= 2
 
 
-def to_event(one: Seen, number: int, followed_by: Mapping[str, int], world_size: int, *, survived: bool) -> Event:
-    """The event of a class; its id counts the events of that class in the log."""
+def to_event(one: Seen, number: int, victims: Sequence[Seen], world_size: int, *, survived: bool) -> Event:
+    """The event of a class and what only followed it; its id counts the events of that class in the log."""
     data: dict[str, Any] = {"class": one.kind, "count": one.count}
     if one.rank is not None:
         data["rank"] = one.rank
@@ -128,8 +128,10 @@ def to_event(one: Seen, number: int, followed_by: Mapping[str, int], world_size:
         data |= {"ranks_seen": ranks[:MAX_NAMED_RANKS], "ranks_seen_count": len(ranks)}
     if one.kind == "nccl_timeout" and ranks:
         data |= _missing(one, ranks, world_size)
-    if followed_by:
-        data["followed_by"] = dict(followed_by)
+    if victims:
+        data["followed_by"] = {victim.kind: victim.count for victim in victims}
+        if others := set().union(*(victim.ranks for victim in victims)) - one.ranks:
+            data["ranks_followed_count"] = len(others)
     severity = CLASSES[one.kind].severity
     if one.kind == "xid" and data.get("xid") in FATAL_XIDS:
         severity = Severity.CRITICAL

@@ -211,8 +211,8 @@ class Faults:
                 one.rank, one.host = first_failure.get("rank"), first_failure.get("host")
             if one.kind == "numerics" and (halvings := self._loss_scale.take()[0]):
                 one.detail["halvings"] = halvings
-            followed_by = {other.kind: other.count for other in seen if cause_of.get(other.kind) == one.kind}
-            events.append(to_event(one, self._number(one.kind), followed_by, self._world_size, survived=survived))
+            victims = [other for other in seen if cause_of.get(other.kind) == one.kind]
+            events.append(to_event(one, self._number(one.kind), victims, self._world_size, survived=survived))
         for one in seen:
             if one.level > 0:
                 self._told[one.kind] = max(one.level, self._told.get(one.kind, 0))

@@ -1,0 +1,234 @@
+"""What the ends of all logs of a run say of its death: the earliest cause, who only followed, and who said nothing. Pure.
+
+A rank that waits for a dead one ends by a timeout or a broken connection, later and louder; so these never are the cause as long as
+anything else is there. Texts without a time count at the last change of their file: the rank that died first stopped writing first.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from trainvitals.records import Event
+
+#: What comes from outside the program, and what the program does; all others are told by victims and launchers.
+OUTER_CAUSES = frozenset({"out_of_memory", "gpu_error", "disk_full", "numerics", "node_failure", "time_limit", "preempted"})
+INNER_CAUSES = frozenset({"config_error", "crashed", "cuda_error", "exception", "killed"})
+#: Waiting ranks are a better answer than broken connections, and these than a launcher's summary.
+_WEAKER = ("nccl_timeout", "network", "io_hang", "process_failed", "cancelled", "killed")
+#: Causes this near to the earliest are of one moment: the kind then says more than the order.
+SAME_MOMENT_NS = 10 * 10**9
+#: A time this much before the attempt began is another attempt's.
+BEFORE_START_NS = 60 * 10**9
+MAX_SUSPECTS = 64
+
+
+@dataclass(frozen=True, slots=True)
+class FileFaults:
+    """What the end of one file says. ``mtime_ns``: its last change."""
+
+    path: str
+    mtime_ns: int
+    events: tuple[Event, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """The earliest cause. ``kind``: class of the fault. ``place``: host, local rank and GPU where metadata tells them."""
+
+    kind: str
+    name: str
+    text: str
+    host: str | None
+    rank: int | None
+    place: str
+    time_ns: int | None
+    file: str
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """How the files were read. left: not read when the time was over. troubles: a few sentences about files."""
+
+    read: int = 0
+    unreadable: int = 0
+    skipped: int = 0
+    left: int = 0
+    seconds: float = 0.0
+    troubles: tuple[str, ...] = ()
+
+    @property
+    def is_partial(self) -> bool:
+        return self.left > 0
+
+
+@dataclass(frozen=True, slots=True)
+class Postmortem:
+    """``victims``: class -> files and ranks that told it. ``followers``: ranks and files that only followed. ``suspects``: ranks
+    that said nothing while the others waited. ``tails``: where the ends are kept, "" when they are not."""
+
+    attempt: int
+    cause: Cause | None
+    victims: Mapping[str, int]
+    followers: int
+    suspects: tuple[int, ...]
+    reading: Reading = field(default_factory=Reading)
+    tails: str = ""
+
+    @property
+    def message(self) -> str:
+        """One sentence for people."""
+        reading = self.reading
+        partial = f"; {reading.left:,} files were not read in time" if reading.is_partial else ""
+        if self.cause is None:
+            return f"no cause found in the ends of {reading.read:,} {'log' if reading.read == 1 else 'logs'}{partial}"
+        cause = self.cause
+        who = f" on {cause.host}" if cause.host else ""
+        who += f" rank {cause.rank}" if cause.rank is not None else ""
+        who += f" [{cause.place}]" if cause.place else ""
+        when = f" ({datetime.fromtimestamp(cause.time_ns // 10**9, UTC):%H:%M:%S} UTC)" if cause.time_ns is not None else ""
+        rest = ""
+        if cause.kind == "nccl_timeout" and self.suspects:
+            named = ", ".join(map(str, self.suspects[:8])) + (" …" if len(self.suspects) > 8 else "")
+            rest = f"; rank {named} said nothing" if len(self.suspects) == 1 else f"; ranks {named} said nothing"
+        elif self.followers:
+            rest = f", {self.followers:,} {'other' if self.followers == 1 else 'others'} only followed"
+        return f"cause: {cause.name}{who}{when}{rest}{partial}"
+
+    def to_data(self) -> dict[str, Any]:
+        """JSON values for ``Event.data``; the cause's class is called ``class``."""
+        cause = asdict(self.cause) if self.cause is not None else None
+        if cause is not None:
+            cause["class"] = cause.pop("kind")
+        return {
+            "attempt": self.attempt, "cause": cause, "victims": dict(self.victims), "followers": self.followers,
+            "suspects": list(self.suspects), "files": {**asdict(self.reading), "troubles": list(self.reading.troubles)},
+            "partial": self.reading.is_partial, "tails": self.tails,
+        }  # fmt: skip
+
+
+def rank_of(event: Event) -> int:
+    """0 for a cause from outside, 1 for one of the program, 2 and above for what victims and launchers say."""
+    kind = str(event.data.get("class"))
+    if kind in OUTER_CAUSES or (kind == "xid" and event.severity.value == "critical"):
+        return 0
+    if kind in INNER_CAUSES and not (kind == "killed" and event.data.get("signal") != 9):
+        return 1
+    return 2 + _WEAKER.index(kind) if kind in _WEAKER else 9
+
+
+def choose(
+    attempt: int, files: Sequence[FileFaults], started_ns: int | None = None, places: Mapping[int, str] | None = None,
+    reading: Reading | None = None,
+) -> Postmortem:  # fmt: skip
+    """``started_ns``: when the attempt began, None = not known. ``places``: rank -> ``host/local rank/GPU``."""
+    found = [(file, event) for file in files for event in file.events if not _is_older(event, started_ns)]
+    first = min(found, key=lambda item: _key(item, _earliest(found)), default=None)
+    cause = _cause(*first, places or {}) if first is not None and rank_of(first[1]) < 9 else None
+    victims = Counter({str(e.data.get("class")): 0 for _, e in found if first is None or e is not first[1]})
+    ranks: set[int] = set()
+    unnamed: set[str] = set()
+    hidden = 0
+    for file, event in found:
+        data = event.data
+        for kind, count in dict(data.get("followed_by") or {}).items():
+            victims[str(kind)] += int(count)
+        hidden = max(hidden, int(data.get("ranks_followed_count") or 0))
+        if first is not None and event is first[1]:
+            continue
+        hidden = max(hidden, int(data.get("ranks_seen_count") or 0))
+        victims[str(data.get("class"))] += 1
+        told = set(_whole(data.get("ranks_seen"))) | set(_whole([data.get("rank")]))
+        ranks |= told
+        if not told:
+            unnamed.add(file.path)
+    if cause is not None:
+        ranks.discard(cause.rank if cause.rank is not None else -1)
+        unnamed.discard(cause.file)
+    followers = max(len(ranks) + len(unnamed), hidden)
+    return Postmortem(attempt, cause, dict(victims), followers, _suspects(found), reading or Reading())
+
+
+def _earliest(found: Iterable[tuple[FileFaults, Event]]) -> int:
+    return min((_time(file, event) for file, event in found if rank_of(event) <= 1), default=0)
+
+
+def _key(item: tuple[FileFaults, Event], earliest_ns: int) -> tuple[int, int, int]:
+    file, event = item
+    rank, time_ns = rank_of(event), _time(file, event)
+    if rank <= 1:
+        is_same_moment = time_ns - earliest_ns <= SAME_MOMENT_NS
+        return (0 if is_same_moment else 1, rank if is_same_moment else 0, time_ns)
+    return (rank, 0, time_ns)
+
+
+def _time(file: FileFaults, event: Event) -> int:
+    return event.time_ns if event.time_ns is not None else file.mtime_ns
+
+
+def _is_older(event: Event, started_ns: int | None) -> bool:
+    return started_ns is not None and event.time_ns is not None and event.time_ns < started_ns - BEFORE_START_NS
+
+
+def _cause(file: FileFaults, event: Event, places: Mapping[int, str]) -> Cause:
+    data = event.data
+    rank, host = data.get("rank"), data.get("host")
+    rank = rank if isinstance(rank, int) else None
+    place = places.get(rank, "") if rank is not None else ""
+    if host is None and place:
+        host = place.split("/", 1)[0]
+    time_ns = event.time_ns if event.time_ns is not None else file.mtime_ns
+    return Cause(
+        str(data["class"]),
+        _name(event),
+        event.text[:500],
+        str(host) if host is not None else None,
+        rank,
+        place,
+        time_ns,
+        file.path,
+    )
+
+
+def _name(event: Event) -> str:
+    """As people call it."""
+    data = event.data
+    kind = str(data["class"])
+    if kind == "out_of_memory":
+        return "host out of memory" if data.get("memory") == "host" else "CUDA out of memory"
+    if kind == "exception":
+        return str(data.get("exception") or "exception")[:120]
+    if kind == "config_error":
+        return f"cannot start ({str(data['exception'])[:120]})" if data.get("exception") else "cannot start (wrong arguments)"
+    if kind == "xid":
+        return f"Xid {data.get('xid')}"
+    if kind in ("killed", "crashed") and data.get("signal"):
+        return f"{kind} by signal {data['signal']}"
+    if kind == "nccl_timeout":
+        return f"NCCL timeout of {data['op']}" if data.get("op") else "NCCL timeout"
+    return {"gpu_error": "GPU error", "cuda_error": "CUDA error"}.get(kind, kind.replace("_", " "))
+
+
+def _suspects(found: Sequence[tuple[FileFaults, Event]]) -> tuple[int, ...]:
+    """Ranks that no timeout came from. Nothing when most are silent: then the timeouts were those of a part of the job."""
+    waited: set[int] = set()
+    size = 0
+    for _, event in found:
+        if event.data.get("class") != "nccl_timeout" or event.data.get("is_sub_group"):
+            continue
+        named = _whole(event.data.get("ranks_seen"))
+        if int(event.data.get("ranks_seen_count") or 0) > len(named):
+            return tuple(_whole(event.data.get("ranks_missing"))[:MAX_SUSPECTS])
+        waited.update(named)
+        size = max(size, *_whole([event.data.get("world_size")]), 0)
+    missing = [rank for rank in range(size) if rank not in waited]
+    return tuple(missing[:MAX_SUSPECTS]) if waited and len(missing) <= len(waited) else ()
+
+
+def _whole(values: object) -> list[int]:
+    if not isinstance(values, (list, tuple)):
+        return []
+    return [value for value in values if isinstance(value, int) and not isinstance(value, bool)]

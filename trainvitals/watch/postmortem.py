@@ -1,0 +1,195 @@
+"""When a trainer died: read the ends of all its logs in a thread, say what came first, keep the ends. Never waits for a file system."""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from trainvitals.clock import Clock, SystemClock
+from trainvitals.incidents.postmortem import FileFaults, Postmortem, Reading, choose, rank_of
+from trainvitals.logs.tails import Tail, TailScanner, path_origins, placed
+from trainvitals.records import Event
+from trainvitals.settings import LogSettings, RunSettings
+from trainvitals.watch.metadata import METADATA_DIR, read_file
+from trainvitals.watch.tail_archive import TAILS_DIR, KeptTail, TailBudget, write_archive
+from trainvitals.watch.tail_reading import TailReading
+
+#: Reading and judging 5,120 files must be over by then; what is left counts as not read.
+BUDGET_S = 30.0
+#: After that the ends are kept; a disk that hangs costs the ends, not the answer.
+KEEP_S = 15.0
+MAX_WAITING = 8
+MAX_TROUBLES = 8
+#: A file that did not change since this long before the attempt began tells of another one.
+SLACK_NS = 60 * 10**9
+
+
+@dataclass(frozen=True)
+class Death:
+    """What is to be looked into. ``time_ns``: when the run was found dead; ``started_ns``: when the attempt began, None = not known."""
+
+    attempt: int
+    time_ns: int
+    started_ns: int | None
+    step: int | None = None
+
+
+@dataclass(frozen=True)
+class Finished:
+    """``trouble``: why the ends could not be kept, "" = they are, or were not to be."""
+
+    death: Death
+    postmortem: Postmortem
+    trouble: str = ""
+
+
+class PostmortemRunner:
+    """One death at a time; ``poll`` never waits. What was asked and not handed out is state: after a kill it is done again."""
+
+    def __init__(
+        self,
+        run: RunSettings,
+        settings: LogSettings,
+        clock: Clock | None = None,
+        *,
+        in_thread: bool = True,
+        budget_s: float = BUDGET_S,
+    ) -> None:
+        self._run, self._settings, self._clock = run, settings, clock or SystemClock()
+        self._in_thread, self._budget_s = in_thread, budget_s
+        self._lock = threading.Lock()
+        self._waiting: list[Death] = []
+        self._number = 0  # of the work in progress; a thread that comes back too late is no longer listened to
+        self._is_working = False
+        self._until_s = 0.0
+        self._chosen: Postmortem | None = None
+        self._done: Finished | None = None
+
+    def ask(self, death: Death) -> None:
+        """Look into it as soon as possible; an attempt dies once."""
+        if len(self._waiting) < MAX_WAITING and all(known.attempt != death.attempt for known in self._waiting):
+            self._waiting.append(death)
+
+    def poll(self) -> Finished | None:
+        """A finished one, if there is one. Starts the next."""
+        if not self._waiting:
+            return None
+        if not self._is_working:
+            self._start(self._waiting[0])
+        with self._lock:
+            done = self._done
+            if done is None and self._clock.monotonic_s() > self._until_s:
+                done = self._given_up()
+            if done is None:
+                return None
+            self._done, self._chosen, self._is_working = None, None, False
+            self._number += 1
+        self._waiting.pop(0)
+        return done
+
+    def _given_up(self) -> Finished:
+        death = self._waiting[0]
+        reading = Reading(left=1, seconds=self._budget_s, troubles=("the file system did not answer in time",))
+        chosen = self._chosen or Postmortem(death.attempt, None, {}, 0, (), reading)
+        return Finished(death, chosen, "the ends of the logs could not be kept: the file system did not answer in time")
+
+    def _start(self, death: Death) -> None:
+        self._is_working = True
+        self._until_s = self._clock.monotonic_s() + self._budget_s + KEEP_S
+        if self._in_thread:
+            threading.Thread(target=self._work, args=(death, self._number), name="postmortem", daemon=True).start()
+        else:
+            self._work(death, self._number)
+
+    def _work(self, death: Death, number: int) -> None:
+        def choose_now(chosen: Postmortem) -> None:
+            with self._lock:
+                if number == self._number:
+                    self._chosen = chosen
+
+        try:
+            finished = look_into(self._run, self._settings, death, self._clock, self._budget_s, choose_now)
+        except Exception as error:  # noqa: BLE001 (said and stored; a fault in reading must not end the watchdog)
+            reading = Reading(troubles=(f"{type(error).__name__}: {error}"[:300],))
+            finished = Finished(
+                death, Postmortem(death.attempt, None, {}, 0, (), reading), f"the post-mortem failed: {reading.troubles[0]}"
+            )
+        with self._lock:
+            if number == self._number:
+                self._done = finished
+
+    def to_state(self) -> list[dict[str, Any]]:
+        """JSON values only."""
+        return [asdict(death) for death in self._waiting]
+
+    def restore(self, state: list[dict[str, Any]]) -> None:
+        """Do again what was asked and not handed out."""
+        self._waiting = [Death(**death) for death in state]
+
+
+def look_into(
+    run: RunSettings, settings: LogSettings, death: Death, clock: Clock, budget_s: float, choose_now: Callable[[Postmortem], None]
+) -> Finished:
+    """Read, judge, keep. ``choose_now`` is told the answer before anything is written."""
+    began_s = clock.monotonic_s()
+    tails_dir = str(Path(run.dir) / TAILS_DIR)
+    since_ns = None if death.started_ns is None else death.started_ns - SLACK_NS
+    scanner = TailScanner(run.log_timezone)
+    budget = TailBudget(settings.kept_bytes if settings.kept_attempts else 0)
+    found: dict[str, tuple[Tail, list[Event]]] = {}
+    counts = {"read": 0, "unreadable": 0, "skipped": 0}
+    troubles: list[str] = []
+    reading = TailReading((*run.logs, *run.rank_logs), settings.tail_bytes, clock, began_s + budget_s, since_ns, tails_dir)
+    for one in reading:
+        if one.tail is None:
+            counts["unreadable" if one.error else "skipped"] += 1
+            if one.error and len(troubles) < MAX_TROUBLES:
+                troubles.append(f"{one.path}: {one.error}")
+            continue
+        counts["read"] += 1
+        events = scanner.scan(one.tail)
+        if events:
+            found[one.path] = (replace(one.tail, data=b""), events)
+        _keep(budget, one.path, one.tail, events)
+    origins = path_origins(found)
+    files = [
+        FileFaults(path, tail.mtime_ns, tuple(placed(event, origins[path]) for event in events))
+        for path, (tail, events) in sorted(found.items(), key=lambda item: (item[1][0].mtime_ns, item[0]))
+    ]
+    left = max(0, reading.listed - sum(counts.values())) + (not reading.is_listed)
+    told = Reading(**counts, left=left, seconds=round(clock.monotonic_s() - began_s, 3), troubles=tuple(troubles))
+    result = choose(death.attempt, files, death.started_ns, _places(run.dir, death.attempt), told)
+    choose_now(result)
+    kept = budget.kept()
+    if not kept or not settings.kept_attempts:
+        return Finished(death, result)
+    about = {"run": run.name, "message": result.message, "left_out": budget.given_up, "unreadable": troubles}
+    try:
+        where = write_archive(run.dir, death.attempt, kept, about, settings.kept_attempts)
+    except OSError as error:
+        return Finished(death, result, f"the ends of the logs could not be kept in {tails_dir}: {error.strerror or error}.")
+    return Finished(death, replace(result, tails=where))
+
+
+def _keep(budget: TailBudget, path: str, tail: Tail, events: list[Event]) -> None:
+    importance = min((rank_of(event) for event in events), default=99)
+    priority = (importance, tail.mtime_ns)
+    if not tail.data or not budget.wants(priority):
+        budget.given_up += bool(tail.data)
+        return
+    facts = {"faults": [str(event.data["class"]) for event in events]}
+    budget.add(KeptTail(priority, path, gzip.compress(tail.data, 1, mtime=0), tail.size, tail.mtime_ns, facts))
+
+
+def _places(run_dir: str, attempt: int) -> Mapping[int, str]:
+    """Rank -> ``host/local rank/GPU``, when the trainer told it; else empty."""
+    with contextlib.suppress(OSError, ValueError, KeyError):
+        ranks = read_file(Path(run_dir) / METADATA_DIR / f"attempt-{attempt:05d}.json")["sections"]["ranks"]
+        if isinstance(ranks, dict):
+            return {int(rank): str(place)[:200] for rank, place in ranks.items() if str(rank).isdigit()}
+    return {}
