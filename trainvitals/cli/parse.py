@@ -10,7 +10,7 @@ import stat
 import sys
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Protocol, cast
@@ -110,28 +110,34 @@ def read_log(
     Raises ``InputError`` when it cannot be read, is a Git LFS pointer, or is no text.
     """
     shown = "standard input" if name == "-" else name
+    with reading(shown), ExitStack() as stack:
+        mtime_ns = None
+        if name == "-":
+            raw: _Source = cast(io.BufferedReader, sys.stdin.buffer)
+        else:
+            path = Path(name)
+            if path.is_dir():
+                parser = Parser("tensorboard" if format == "auto" else format, timezone)
+                for lines in lines_of_directory(path):
+                    yield parser, parser.feed(lines)
+                yield parser, parser.finish()
+                return
+            mode = path.stat().st_mode
+            if stat.S_ISCHR(mode) or stat.S_ISBLK(mode):
+                raise InputError(f"{name} is a device and has no end; name a log file, or - for standard input.")
+            raw = stack.enter_context(path.open("rb"))
+            mtime_ns = path.stat().st_mtime_ns
+        parser = Parser(format, timezone, mtime_ns, custom=custom)
+        for chunk in text_chunks(raw, stack, shown):
+            yield parser, parser.feed(chunk)
+        yield parser, parser.finish()
+
+
+@contextmanager
+def reading(shown: str) -> Iterator[None]:
+    """What goes wrong while a file is read, as an ``InputError`` for people."""
     try:
-        with ExitStack() as stack:
-            mtime_ns = None
-            if name == "-":
-                raw: _Source = cast(io.BufferedReader, sys.stdin.buffer)
-            else:
-                path = Path(name)
-                if path.is_dir():
-                    parser = Parser("tensorboard" if format == "auto" else format, timezone)
-                    for lines in lines_of_directory(path):
-                        yield parser, parser.feed(lines)
-                    yield parser, parser.finish()
-                    return
-                mode = path.stat().st_mode
-                if stat.S_ISCHR(mode) or stat.S_ISBLK(mode):
-                    raise InputError(f"{name} is a device and has no end; name a log file, or - for standard input.")
-                raw = stack.enter_context(path.open("rb"))
-                mtime_ns = path.stat().st_mtime_ns
-            parser = Parser(format, timezone, mtime_ns, custom=custom)
-            for chunk in _text_chunks(raw, stack, shown):
-                yield parser, parser.feed(chunk)
-            yield parser, parser.finish()
+        yield
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         raise InputError(f"{shown} is a damaged gzip file ({error}); everything before the damage was read.") from error
     except OSError as error:
@@ -140,7 +146,8 @@ def read_log(
         raise InputError(f"Cannot read {shown}: {error.strerror or error}.") from error
 
 
-def _text_chunks(raw: _Source, stack: ExitStack, shown: str) -> Iterable[bytes]:
+def text_chunks(raw: _Source, stack: ExitStack, shown: str) -> Iterable[bytes]:
+    """The text of an open file in pieces: unzipped, event files as lines. Raises ``InputError`` for what is no log."""
     first = raw.read(_CHUNK_BYTES)
     rest = raw
     if first.startswith(_GZIP_MAGIC):

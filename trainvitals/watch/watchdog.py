@@ -26,6 +26,7 @@ from trainvitals.store.protocol import Sink
 from trainvitals.store.sink import heartbeat_fields
 from trainvitals.watch.breaker_action import BreakerAction
 from trainvitals.watch.checkpoint_scan import CheckpointScanner, Scan, checkpoint_finding
+from trainvitals.watch.finding_events import finding_event, incident_event
 from trainvitals.watch.flood import FloodGate
 from trainvitals.watch.metadata import MetadataFiles
 from trainvitals.watch.sources import RunSources
@@ -219,37 +220,13 @@ class Watchdog:
             event_ns = self._event_times.setdefault(finding.id, finding.time_ns if finding.time_ns is not None else now_ns)
             told = self._told_severity.get(finding.id, Severity.INFO)
             self._told_severity[finding.id] = max(told, finding.severity, key=lambda severity: severity.rank)
-            self._add_event(
-                Event(
-                    "finding",
-                    event_ns,
-                    step=finding.detected_step,
-                    attempt=finding.attempt,
-                    id=finding.id,
-                    severity=finding.severity,
-                    source="watch",
-                    text=finding.message,
-                    data=asdict(finding),
-                )
-            )
+            self._add_event(finding_event(finding, event_ns))
             if finding.severity.rank > told.rank:
                 self._pending.announcements.append(f"{finding.severity.value} {finding.rule} {finding.id}: {finding.message}")
             incident = self._grouper.add(finding, now_ns)
             if incident is not None:
                 incident_ns = self._event_times.setdefault(incident.id + "#incident", incident.opened_at_ns)
-                self._add_event(
-                    Event(
-                        "incident",
-                        incident_ns,
-                        step=incident.first_step,
-                        attempt=finding.attempt,
-                        id=incident.id,
-                        severity=incident.severity,
-                        source="watch",
-                        text=incident.title,
-                        data=asdict(incident),
-                    )
-                )
+                self._add_event(incident_event(incident, finding.attempt, incident_ns))
             if finding.rule == "breaker_trip":
                 self._trips.append(finding)
         for remembered in (self._event_times, self._told_severity):
