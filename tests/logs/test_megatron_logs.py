@@ -307,6 +307,13 @@ def test_an_absent_loss_is_a_nan_also_after_a_layout_was_learnt():
     assert last.nonfinite == {"loss": "nan", "grad_norm": "nan"}
 
 
+def test_a_log_that_never_tells_a_loss_has_no_nan():
+    line = " [2026-01-02 03:04:05] iteration {}/ 6 | elapsed time per iteration (ms): 291.5 | throughput per GPU (TFLOP/s/GPU): 50.5 |"
+    assert [step.nonfinite for step in steps([line.format(1), line.format(2)])] == [{}, {}]
+    told = " iteration 3/ 6 | elapsed time per iteration (ms): 291.5 | lm loss: 2.0 |"
+    assert steps([told, line.format(4)])[1].nonfinite == {"loss": "nan"}
+
+
 def test_skipped_iterations_explain_an_absent_loss_and_are_told_once_although_all_ranks_print():
     line = " iteration 10/ 1000 | loss scale: 8388608.0 | number of skipped iterations:  10 | number of nan iterations:   0 |"
     found = read([line] * 8)

@@ -178,7 +178,9 @@ class Megatron(LineByLine):
         skipped = metrics.values.get("skipped")
         self._leave_out_what_is_stale(step, metrics, skipped)
         records: list[Record] = []
-        if "loss" not in metrics and (skipped == 0 or (skipped is None and is_whole)):
+        # A line that tells nothing of skipped iterations may be of a log without any loss (a benchmark, an inner pipeline stage).
+        is_nan = skipped == 0 or (skipped is None and is_whole and self._loss_key is not None)
+        if "loss" not in metrics and is_nan:
             metrics.nonfinite["loss"] = "nan"
         elif "loss" not in metrics and skipped and step != self._step:
             data = json_safe({name: metrics.values[name] for name in ("skipped", "loss_scale") if name in metrics.values})

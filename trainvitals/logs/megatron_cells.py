@@ -52,6 +52,7 @@ _KNOWN: Mapping[str, tuple[str, float]] = MappingProxyType(
         "tokens/s/gpu inst/harmonic mean": ("tokens_per_s_per_gpu", 1.0),
         "tokens per gpu per second (tgs)": ("tokens_per_s_per_gpu", 1.0),
         "tokens per gpu per second tgs": ("tokens_per_s_per_gpu", 1.0),
+        "tokens per gpu per second(tgs)": ("tokens_per_s_per_gpu", 1.0),
         "tokens per gpu per second": ("tokens_per_s_per_gpu", 1.0),
         "tgs": ("tokens_per_s_per_gpu", 1.0),
         "tokens/s/gpu": ("tokens_per_s_per_gpu", 1.0),
