@@ -5,24 +5,29 @@ Epochs``, ``Total optimization steps``) and the epoch is printed finely enough; 
 again right behind the line (the one before it may lag); counting by the distance of the last two lines or by
 ``logging_steps``. transformers 5 prints the numbers as strings of four digits.
 
+Some trainers that build on it name the step in the line (``step``; ms-swift: ``'global_step/max_steps': '10/500'``). LLaMA-Factory
+prints each line twice, first shortened by its logger: the two are one step, with the logger's time. With bars off every node
+prints, so a line that is the same to the last digit is a repetition.
+
 The Trainer masks a NaN loss as 0.0 (ModernBERT issue 233): exactly 0.0 with a non-finite grad norm is a NaN; with a finite
 one it is a loss (GRPO).
 """
 
 from __future__ import annotations
 
+import hashlib
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from trainvitals.logs.grammar import Record, message, phase
+from trainvitals.logs.huggingface_entry import ZeroLoss, entry_pairs, is_same, metrics_of, number_pairs
 from trainvitals.logs.times import LineTimes
-from trainvitals.logs.values import Metrics, json_safe, parse_number, slug
+from trainvitals.logs.training_arguments import OPENINGS, TrainingArgumentsReader
+from trainvitals.logs.values import json_safe
 from trainvitals.records import Event, Step
 
-_DICT = re.compile(r"\{'[^{}]{1,20000}\}")
-_PAIR = re.compile(r"'([^']{1,100})':\s*('[^']{0,60}'|[^,'{}\[\]]{1,60})")
 _BAR = re.compile(r"(\d{1,3})%\|[^|]{0,400}\|\s*(\d{1,15})/(\d{1,15}) \[", re.ASCII)
 _NUM_EPOCHS = re.compile(r"\bNum Epochs = ([\d,]{1,15})", re.ASCII)
 _TOTAL = re.compile(r"\bTotal optimization steps = ([\d,]{1,15})", re.ASCII)
@@ -34,52 +39,16 @@ _RESUME = re.compile(
     r"\b(?:Continuing training from|Resuming training from checkpoint with epoch \d{1,9} and) global step (\d{1,15})", re.ASCII
 )
 
-_NAMES = {
-    "loss": "loss",
-    "grad_norm": "grad_norm",
-    "learning_rate": "lr",
-    "num_tokens": "tokens",
-    "num_input_tokens_seen": "tokens",
-    "train_tokens_per_second": "tokens_per_s",
-    "mfu": "mfu",
-}
+#: The step, where a trainer says it.
+_SAID = ("global_step/max_steps", "global_step", "step")
+#: Characters of a learning rate that is printed with all its digits.
+_FULL_PRECISION = 10
+#: How many of the newest lines a repetition is looked for in: nodes overtake each other.
+_RECENT_LINES = 16
+#: An epoch before those of so many lines belongs to a new start, not to a slow node.
+_REWIND_LINES = 4
 #: The bar is drawn right behind the line; a warning may come between.
 _WAIT_LINES = 3
-#: Without a grad norm (older versions): a loss above this that falls to exactly 0.0 and stays for 3 logs is a masked NaN.
-_MASKED_FROM = 0.05
-_MASKED_LOGS = 3
-
-
-def metrics_of(pairs: Sequence[tuple[str, float]]) -> Metrics:
-    """The metrics of one log entry; also used for ``trainer_state.json``. Zero losses are not judged here."""
-    metrics = Metrics()
-    for key, value in pairs:
-        name = _NAMES.get(key) or slug(key)
-        if name is not None:
-            metrics.put(name, value)
-    return metrics
-
-
-class ZeroLoss:
-    """Tells a masked NaN from a loss that is zero."""
-
-    def __init__(self) -> None:
-        self.last_nonzero = 0.0
-        self.zeros = 0
-
-    def unmask(self, metrics: Metrics) -> None:
-        """Replace a masked 0.0 by the non-finite mark."""
-        loss = metrics.values.get("loss")
-        if loss is None:
-            return
-        if loss != 0.0:
-            self.last_nonzero, self.zeros = loss, 0
-            return
-        self.zeros += 1
-        silent = "grad_norm" not in metrics and self.last_nonzero > _MASKED_FROM and self.zeros >= _MASKED_LOGS
-        if silent or "grad_norm" in metrics.nonfinite:
-            del metrics.values["loss"]
-            metrics.nonfinite["loss"] = "nan"
 
 
 class HuggingFace:
@@ -100,6 +69,7 @@ class HuggingFace:
         "Total train batch size (",
         "Total optimization steps = ",
         "logging_steps=",
+        *OPENINGS,
         "***** Running training *****",
         "Continuing training from",
         "Resuming training from",
@@ -120,42 +90,69 @@ class HuggingFace:
         self._decimals = 0
         self._steps_since_start = -1
         self._waiting: dict[str, Any] | None = None
-        self.bad_records = 0
+        self._preview: list[Any] | None = None  # LLaMA-Factory's shortened line as text, its time
+        self._recent: list[str] = []
+        self._seen_epochs: list[float] = []
+        self._arguments = TrainingArgumentsReader()
+        self._bad_records = 0
+
+    @property
+    def bad_records(self) -> int:
+        return self._bad_records + self._arguments.broken
+
+    @bad_records.setter
+    def bad_records(self, value: int) -> None:
+        self._bad_records = value
 
     @staticmethod
     def claims(line: str) -> bool:
-        return "'loss':" in line and bool(_pairs(line)[1])
+        return "'loss':" in line and bool(entry_pairs(line)[1])
 
     def feed(self, line: str) -> list[Record]:
-        has_bar = "%|" in line and self._read_bar(line)
-        text, pairs = _pairs(line) if "{'" in line else ("", [])
+        if self._arguments.is_reading and (read := self._arguments.feed(line)) is not None:
+            return list(read)
         records: list[Record] = []
-        if self._waiting is not None:
+        has_bar = "%|" in line and self._read_bar(line)
+        text, pairs, start = entry_pairs(line) if "{'" in line else ("", [], 0)
+        if self._waiting is not None and not (pairs and _digest(text) in self._recent and not has_bar):
             self._waiting["lines"] += 1
             if has_bar or text or self._waiting["lines"] >= _WAIT_LINES:
-                records = self._release(has_bar)
+                records += self._release(has_bar)
         if text:
-            return records + (self._training(line, text, pairs) if pairs else self._other(text))
+            return records + (self._entry(line[:start], text, pairs) if pairs else self._other(text))
         if " = " in line or "logging_steps=" in line:
             self._read_plan(line)
         elif "***** Running training *****" in line:
             if self._steps_since_start != 0:  # every rank may print it
+                records += self._flush()
                 self._start(0)
                 records.append(phase("start", "begin", line.strip(), None, self._times.find(line)))
         elif (found := _RESUME.search(line)) and self._step != int(found[1]):
+            records += self._flush()
             self._start(int(found[1]))
             records.append(Event("resume", self._times.find(line), step=self._step, text=line.strip()[:500]))
+        elif line.endswith(OPENINGS):
+            self._arguments.begin(self._times.find(line[:200]))
         return records
 
     def idle(self) -> list[Record]:
         return []  # the bar that says which step it was is drawn when the next line comes
 
     def finish(self) -> list[Record]:
-        return self._release(False) if self._waiting is not None else []
+        return self._flush()
+
+    def _flush(self) -> list[Record]:
+        records = self._release(False) if self._waiting is not None else []
+        preview, self._preview = self._preview, None
+        if preview is not None:
+            records += self._training(*entry_pairs(preview[0])[:2], preview[1])
+            records += self._release(False)
+        return records
 
     def _start(self, step: int) -> None:
         self._step, self._steps_since_start = step, 0
         self._bar, self._bar_total = None, 0
+        self._recent, self._seen_epochs = [], []
 
     def _read_plan(self, line: str) -> None:
         if found := _NUM_EPOCHS.search(line):
@@ -184,17 +181,83 @@ class HuggingFace:
                 self._bar_total = total
         return is_new
 
-    def _training(self, line: str, text: str, pairs: list[tuple[str, float]]) -> list[Record]:
+    def _entry(self, head: str, text: str, pairs: list[tuple[str, float]]) -> list[Record]:
+        time_ns = self._times.find(head)
+        values = dict(pairs)
+        if head.rstrip().endswith(">>") and "throughput" in values and "grad_norm" not in values:
+            records = self._flush()
+            self._preview = [text, time_ns]
+            return records
+        records = []
+        preview, self._preview = self._preview, None
+        if preview is not None:
+            shortened, shortened_time_ns = dict(entry_pairs(preview[0])[1]), preview[1]
+            if is_same(shortened, values):
+                time_ns = time_ns if time_ns is not None else shortened_time_ns
+                pairs = [*pairs, ("train_tokens_per_second", shortened["throughput"])]
+            else:
+                self._preview = preview
+                records = self._flush()
+        if self._is_repeated(text, values):
+            if self._waiting is not None:
+                self._waiting["copies"] += 1
+                return records
+            # Given out again, so that the repetition is counted.
+            return [*records, *self._copy(text, pairs, time_ns)]
+        records += self._rewound(text, values.get("epoch", math.nan), time_ns)
+        return records + self._training(text, pairs, time_ns)
+
+    def _rewound(self, text: str, epoch: float, time_ns: int | None) -> list[Record]:
+        """A new start that nothing else tells of: the epoch goes back."""
+        seen, step, every, bar = self._seen_epochs, self._step, self._every or 1, self._bar
+        if not math.isfinite(epoch):
+            return []
+        if len(seen) < _REWIND_LINES or epoch >= min(seen):
+            self._seen_epochs = [*seen[1 - _REWIND_LINES :], epoch]
+            return []
+        records = self._flush()
+        # The steps of an epoch are as many as before.
+        base = max(0, round(epoch * step / seen[-1] / every) * every - every) if seen[-1] > 0 else 0
+        self._start(base)
+        self._seen_epochs = [epoch]
+        self._bar = bar if bar is not None and bar <= base + 2 * every else None
+        again = Event("resume", time_ns, step=base, text=text[:500]) if base else phase("start", "begin", text, None, time_ns)
+        return [*records, again]
+
+    def _is_repeated(self, text: str, values: Mapping[str, float]) -> bool:
+        # A run whose loss is 0 may print the same line for ever.
+        is_telling = bool(values.get("grad_norm")) or len(repr(values.get("learning_rate", 0.0))) > _FULL_PRECISION
+        if not values.get("loss") or "epoch" not in values or not is_telling:
+            return False
+        digest = _digest(text)
+        if digest in self._recent:
+            return True
+        self._recent = [*self._recent[1 - _RECENT_LINES :], digest]
+        return False
+
+    def _copy(self, text: str, pairs: list[tuple[str, float]], time_ns: int | None) -> list[Record]:
+        metrics = metrics_of(pairs)
+        return [Step(self._step, 0, time_ns, metrics.values, metrics.nonfinite)] if self._step else []
+
+    def _training(self, text: str, pairs: list[tuple[str, float]], time_ns: int | None) -> list[Record]:
         metrics = metrics_of(pairs)
         self._zero.unmask(metrics)
-        epoch = dict(pairs).get("epoch")
+        values = dict(pairs)
+        epoch = values.get("epoch")
+        said = next(
+            (value for key in _SAID if (value := values.get(key, 0.0)) >= 1 and value < 10**15 and value == int(value)), None
+        )
         self._waiting = {
             "lines": 0,
-            "time_ns": self._times.find(line[: line.find("{'")]),
+            "copies": 0,
+            "time_ns": time_ns,
             "values": metrics.values,
             "nonfinite": metrics.nonfinite,
+            "said": int(said) if said is not None else None,
             "of_epoch": self._step_of_epoch(epoch, "'epoch': '" in text) if epoch is not None else None,
         }
+        if said is not None:
+            return self._release(False)
         # Only a log that holds bars is worth waiting in, and only for what nothing else says.
         of_epoch = self._waiting["of_epoch"]
         if self._bar is not None and (of_epoch is None or not of_epoch[1]):
@@ -208,17 +271,19 @@ class HuggingFace:
         counted = self._step + (self._every or 1)
         step = counted
         epoch_step, is_exact = waiting["of_epoch"] or (0, False)
-        if is_exact:
+        if waiting["said"] is not None:
+            step = waiting["said"]
+        elif is_exact:
             step = max(epoch_step, self._step + 1)
         elif self._bar is not None and self._bar > self._step and (has_bar or self._every is None):
             step = self._bar
         elif epoch_step > self._step:
             step = epoch_step
         if not self._is_every_said and (self._step > 0 or step > 1):
-            self._every = step - self._step
+            self._every = max(1, step - self._step)
         self._step = step
         self._steps_since_start += 1
-        return [Step(step, 0, waiting["time_ns"], waiting["values"], waiting["nonfinite"])]
+        return [Step(step, 0, waiting["time_ns"], waiting["values"], waiting["nonfinite"])] * (1 + waiting["copies"])
 
     def _step_of_epoch(self, epoch: float, is_text: bool) -> tuple[int, bool] | None:
         """The step, and whether the epoch is printed finely enough for it to be exact; None without a plan in the log.
@@ -252,16 +317,17 @@ class HuggingFace:
         return self._total / self._epochs
 
     def _other(self, text: str) -> list[Record]:
-        values: dict[str, float] = {}
-        for key, raw in _PAIR.findall(text):
-            value = parse_number(raw)
-            if value is not None:
-                values["validation_loss" if key == "eval_loss" else key] = value
+        records = self._flush()
+        values = {"validation_loss" if key == "eval_loss" else key: value for key, value in number_pairs(text)}
+        # Several data sets, or another prefix.
+        losses = [key for key in values if key.startswith(("eval_", "test_")) and key.endswith("loss")]
+        if losses and "validation_loss" not in values:
+            values["validation_loss"] = values[losses[0]]
         if "validation_loss" in values:
-            return [message(text, json_safe(values), self._step or None)]
+            return [*records, message(text, json_safe(values), self._step or None)]
         if "train_runtime" in values:
-            return [phase("finished", "begin", text, self._step or None, None, **json_safe(values))]
-        return []
+            return [*records, phase("finished", "begin", text, self._step or None, None, **json_safe(values))]
+        return records
 
     def to_state(self) -> dict[str, Any]:
         return {
@@ -270,7 +336,11 @@ class HuggingFace:
             "sizes": [*self._sizes, self._examples],
             "bar": [self._bar, self._bar_total, self._steps_since_start],
             "waiting": self._waiting,
-            "bad_records": self.bad_records,
+            "preview": self._preview,
+            "recent": self._recent,
+            "seen_epochs": self._seen_epochs,
+            "arguments": self._arguments.to_state(),
+            "bad_records": self._bad_records,
         }
 
     def restore(self, state: dict[str, Any]) -> None:
@@ -279,16 +349,11 @@ class HuggingFace:
         *self._sizes, self._examples = (int(size) for size in state["sizes"])
         self._bar, self._bar_total, self._steps_since_start = state["bar"]
         self._waiting = state["waiting"]
-        self.bad_records = int(state["bad_records"])
+        self._preview = list(state["preview"]) if state["preview"] is not None else None
+        self._recent, self._seen_epochs = list(state["recent"]), list(state["seen_epochs"])
+        self._arguments.restore(state["arguments"])
+        self._bad_records = int(state["bad_records"])
 
 
-def _pairs(line: str) -> tuple[str, list[tuple[str, float]]]:
-    """The dict in the line as text, and its pairs if it is a training log entry: a numeric loss and an epoch or rate."""
-    found = _DICT.search(line)
-    if found is None:
-        return "", []
-    text = found[0]
-    if "'loss':" not in text or ("'epoch':" not in text and "'learning_rate':" not in text):
-        return text, []
-    pairs = [(key, value) for key, raw in _PAIR.findall(text) if (value := parse_number(raw)) is not None]
-    return text, pairs if any(key == "loss" for key, _ in pairs) else []
+def _digest(text: str) -> str:
+    return hashlib.blake2b(text.encode("utf-8", "replace"), digest_size=8).hexdigest()

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from trainvitals.logs.grammar import Record, message
-from trainvitals.logs.huggingface import ZeroLoss, metrics_of
+from trainvitals.logs.huggingface_entry import ZeroLoss, metrics_of
 from trainvitals.logs.times import LineTimes
 from trainvitals.logs.values import as_number, json_safe, parse_number
 from trainvitals.records import Step
