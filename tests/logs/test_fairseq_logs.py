@@ -54,6 +54,14 @@ def test_the_older_tag_is_read_and_the_mean_over_an_epoch_is_no_step():
     assert [(step.step, step.values["loss"]) for step in steps] == [(40, 7.5)]
 
 
+def test_hydras_prefix_is_read_too():
+    train = '[2026-01-02 03:04:10,500][train_inner][INFO] - {"epoch": 1, "loss": "7.5", "num_updates": "40", "wps": "100"}\n'
+    valid = '[2026-01-02 03:04:20,500][valid][INFO] - {"epoch": 1, "valid_loss": "7.1", "valid_num_updates": "40"}\n'
+    _, steps, events = read(train + valid)
+    assert [(step.step, step.values["loss"], seconds(step)) for step in steps] == [(40, 7.5, 10.5)]
+    assert [(event.step, event.data) for event in events] == [(40, {"validation_loss": 7.1})]
+
+
 def test_a_torn_json_line_counts_as_bad():
     line = '2026-01-02 03:04:05 | INFO | train_inner | {"epoch": 1, "loss": "7.5", "num_updates": "400", "lr": "0.0'
     parser, steps, _ = read(line + "\n", "fairseq")

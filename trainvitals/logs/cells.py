@@ -16,7 +16,7 @@ _MAX_PAIRS = 300
 _YEAR_FIRST = re.compile(r"(?<!\d)(\d{4})/(\d\d)/(\d\d)(?= \d\d:\d\d)", re.ASCII)
 _YEAR_LAST = re.compile(r"(?<![\d/])(\d\d)/(\d\d)/(\d{4})(?= \d\d:\d\d)", re.ASCII)
 _GLOG_YEAR = re.compile(r"\b[IWEF](\d{4})(\d\d)(\d\d)(?= \d\d:\d\d)", re.ASCII)
-_PAIR = re.compile(r"(?<![\w.])([A-Za-z_][\w/.@-]{0,80})(?:: {0,12}|=)([^\s,;]{1,60})")
+_PAIR = re.compile(r"(?<![\w./@-])([A-Za-z_][\w/.@-]{0,80})(?:: {0,12}|=)([^\s,;]{1,60})")
 #: Billions, and what overflows the largest unit (nanotron prints an infinite number as ``infE``).
 _LARGE = re.compile(r"([-+]?(?:\d{1,30}(?:\.\d{1,30})?|inf))([BPE])\Z", re.ASCII)
 _LARGE_UNITS = {"B": 1e9, "P": 1e15, "E": 1e18}

@@ -2,6 +2,7 @@
 
 json   ``… | INFO | train_inner | {"epoch": 1, "update": 0.2, "loss": "7.5", "num_updates": "400", "gnorm": "1.2"}``
 simple ``… | INFO | train_inner | epoch 001:    200 / 9000 loss=9.5, ppl=724.1, num_updates=200, lr=0.0001, gnorm=2.5``
+       with Hydra ``[2026-01-02 03:04:05,123][train_inner][INFO] - {…}``
 tqdm   ``epoch 001:   2%|2| 200/9000 [01:00<44:00, 3.3it/s, loss=9.5, num_updates=200, gnorm=2.5]``
 
 The step is ``num_updates``. **The loss is in base 2** (bits), and stays as printed. A line of the ``train`` tag is the mean
@@ -21,11 +22,11 @@ from trainvitals.logs.values import json_safe, parse_number
 from trainvitals.records import Event, Step
 
 #: Up to version 0.9 the tag was ``train`` too; that of the mean over an epoch has ``train_num_updates``.
-_JSON = re.compile(r"\| train(?:_inner)? \| (?=\{)|^(?=\{\"epoch\": \d)")
+_JSON = re.compile(r"(?:\| train(?:_inner)? \| |\[train(?:_inner)?\]\[INFO\] - )(?=\{)|^(?=\{\"epoch\": \d)")
 _SIMPLE = re.compile(r"\bepoch \d{1,9}:\s{1,20}\d{1,15} / \d{1,15} (?=\w{1,40}=)", re.ASCII)
 _BAR = re.compile(r"\bepoch \d{1,9}:\s{0,20}\d{1,3}%\|[^|]{0,400}\|\s{0,20}\d{1,15}/\d{1,15} \[", re.ASCII)
 _UPDATES = re.compile(r"\bnum_updates(?:=|\": \"?)(\d{1,15})\b", re.ASCII)
-_VALID_JSON = re.compile(r"\| valid\w{0,40} \| (?=\{)")
+_VALID_JSON = re.compile(r"(?:\| valid\w{0,40} \| |\[valid\w{0,40}\]\[INFO\] - )(?=\{)")
 _VALID_SIMPLE = re.compile(r"\bvalid on '([^'|]{1,100})' subset ?\|")
 _VALID_CELL = re.compile(r"(?:^ ?|\| ?)(?:valid\d{0,3}_)?(loss|ppl|nll_loss|num_updates) ([^\s|]{1,40})")
 _OVERFLOW = re.compile(
