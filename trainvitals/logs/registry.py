@@ -27,6 +27,7 @@ from trainvitals.logs.m4 import M4
 from trainvitals.logs.maxtext import MaxText
 from trainvitals.logs.megatron import Megatron
 from trainvitals.logs.meters import Meters
+from trainvitals.logs.mindformers import MindFormers
 from trainvitals.logs.mllog import MLLog
 from trainvitals.logs.mmengine import MMEngine
 from trainvitals.logs.nanogpt import NanoGPT
@@ -59,6 +60,7 @@ _ALL: tuple[type[Any], ...] = (
     TorchTune,
     InternLM,
     PaddleNLP,
+    MindFormers,
     Swin,
     Detectron2,
     Verl,
