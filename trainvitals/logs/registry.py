@@ -33,6 +33,7 @@ from trainvitals.logs.mmengine import MMEngine
 from trainvitals.logs.nanogpt import NanoGPT
 from trainvitals.logs.nanotron import Nanotron
 from trainvitals.logs.nemo import NeMo
+from trainvitals.logs.neuronx import NeuronX
 from trainvitals.logs.olmo import Olmo
 from trainvitals.logs.paddlenlp import PaddleNLP
 from trainvitals.logs.swin import Swin
@@ -60,6 +61,7 @@ _ALL: tuple[type[Any], ...] = (
     TorchTune,
     InternLM,
     PaddleNLP,
+    NeuronX,
     MindFormers,
     Swin,
     Detectron2,
