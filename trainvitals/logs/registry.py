@@ -8,6 +8,7 @@ from typing import Any
 
 from trainvitals.logs.automodel import AutoModel
 from trainvitals.logs.bmtrain import BMTrain
+from trainvitals.logs.cerebras import Cerebras
 from trainvitals.logs.composer import Composer
 from trainvitals.logs.curve_csv import CurveCsv
 from trainvitals.logs.deepspeed import DeepSpeed
@@ -61,6 +62,7 @@ _ALL: tuple[type[Any], ...] = (
     TorchTune,
     InternLM,
     PaddleNLP,
+    Cerebras,
     NeuronX,
     MindFormers,
     Swin,
