@@ -39,6 +39,7 @@ from trainvitals.logs.olmo import Olmo
 from trainvitals.logs.paddlenlp import PaddleNLP
 from trainvitals.logs.swin import Swin
 from trainvitals.logs.tensorboard import TensorBoard
+from trainvitals.logs.tf_estimator import TFEstimator
 from trainvitals.logs.torchtitan import TorchTitan
 from trainvitals.logs.torchtune import TorchTune
 from trainvitals.logs.verl import Verl
@@ -62,6 +63,7 @@ _ALL: tuple[type[Any], ...] = (
     TorchTune,
     InternLM,
     PaddleNLP,
+    TFEstimator,
     Cerebras,
     NeuronX,
     MindFormers,
