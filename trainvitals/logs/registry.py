@@ -40,6 +40,7 @@ from trainvitals.logs.paddlenlp import PaddleNLP
 from trainvitals.logs.swin import Swin
 from trainvitals.logs.tensorboard import TensorBoard
 from trainvitals.logs.tf_estimator import TFEstimator
+from trainvitals.logs.timm import Timm
 from trainvitals.logs.torchtitan import TorchTitan
 from trainvitals.logs.torchtune import TorchTune
 from trainvitals.logs.verl import Verl
@@ -63,6 +64,7 @@ _ALL: tuple[type[Any], ...] = (
     TorchTune,
     InternLM,
     PaddleNLP,
+    Timm,
     TFEstimator,
     Cerebras,
     NeuronX,
