@@ -222,6 +222,11 @@ def test_no_line_makes_it_raise(lines):
             id="Argonne, equals signs",
         ),
         pytest.param(
+            " [2026-01-02 03:04:05] iteration 9/ 50 | memory(GiB): 40.5 | elapsed time: 34s | remaining time: 2h 5m | lm loss: 2.0E+00 |",
+            {"memory_gib": 40.5, "loss": 2.0},
+            id="ms-swift",
+        ),
+        pytest.param(
             " iteration 9/ 50 | lm loss: 2.0E+00 | grad norm: 1.5 | number of nan iterations:   0 | TFLOPs: 89.5 | ETA Time: 2 days, 3:04:05",
             {"loss": 2.0, "grad_norm": 1.5, "nan_iterations": 0.0, "tflops_per_gpu": 89.5},
             id="an end without a bar",
@@ -231,6 +236,12 @@ def test_no_line_makes_it_raise(lines):
 def test_every_generation_gives_the_names_of_the_schema(line, expected):
     assert Megatron.claims(line)
     assert values(line) == pytest.approx(expected)
+
+
+def test_ms_swifts_dictionaries_name_the_iteration():
+    line = "{{'loss': 2.5, 'grad_norm': 1.25, 'learning_rate': 1e-05, 'iteration': '{}/100', 'elapsed_time': '34s', 'train_speed(s/it)': 2.5}}\n"
+    found, _ = parse("".join(line.format(step) for step in (5, 10, 15)))
+    assert [(step.step, step.values["loss"]) for step in found] == [(5, 2.5), (10, 2.5), (15, 2.5)]
 
 
 def test_a_date_without_dashes_is_a_time():

@@ -5,7 +5,7 @@ Epochs``, ``Total optimization steps``) and the epoch is printed finely enough; 
 again right behind the line (the one before it may lag); counting by the distance of the last two lines or by
 ``logging_steps``. transformers 5 prints the numbers as strings of four digits.
 
-Some trainers that build on it name the step in the line (``step``; ms-swift: ``'global_step/max_steps': '10/500'``). LLaMA-Factory
+Some trainers that build on it name the step in the line (``step``; ms-swift: ``'global_step/max_steps': '10/500'``, ``'iteration': '10/500'``). LLaMA-Factory
 prints each line twice, first shortened by its logger: the two are one step, with the logger's time. With bars off every node
 prints, so a line that is the same to the last digit is a repetition.
 
@@ -40,7 +40,7 @@ _RESUME = re.compile(
 )
 
 #: The step, where a trainer says it.
-_SAID = ("global_step/max_steps", "global_step", "step")
+_SAID = ("global_step/max_steps", "global_step", "iteration", "step")
 #: Characters of a learning rate that is printed with all its digits.
 _FULL_PRECISION = 10
 #: How many of the newest lines a repetition is looked for in: nodes overtake each other.

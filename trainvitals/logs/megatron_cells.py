@@ -18,6 +18,8 @@ MAX_CELLS = 200
 #: Seconds since 1970, in forks that print no date.
 CLOCK = "current time"
 _MAX_NUMBER_CHARACTERS = 200
+#: Durations for people ("34s", "1h 2m"), in ms-swift and others.
+_FOR_PEOPLE = frozenset({"elapsed time", "remaining time", "eta", "eta time"})
 
 #: cell -> (metric, factor to the schema's unit)
 _KNOWN: Mapping[str, tuple[str, float]] = MappingProxyType(
@@ -113,6 +115,9 @@ def read_cells(cells: list[str]) -> tuple[Cells, bool]:
                 return read, False
         elif not cell[0].isspace() and key not in _KNOWN and not key.endswith("loss"):
             return read, False
+        if key in _FOR_PEOPLE:
+            is_plain = False
+            continue
         value = number(raw)
         if value is not None and (key in _KNOWN or "/" not in raw or "/" not in key):
             read.append((key, value))
