@@ -44,11 +44,11 @@ def test_the_page_shows_what_parse_prints(name, capsys, tmp_path):
 
 
 def test_only_the_generated_part_is_replaced():
-    text = f"# Formats\n\nby hand\n\n{START}\nold\n{END}\nalso by hand\n"
+    text = f"# Formats\n\nby hand\n\n{START}\nwas here before\n{END}\nalso by hand\n"
     made = replaced(text)
     assert made.startswith(f"# Formats\n\nby hand\n\n{START}\n")
     assert made.endswith(f"{END}\nalso by hand\n")
-    assert "old" not in made
+    assert "was here before" not in made
 
 
 def test_the_other_page_links_here():
