@@ -134,16 +134,43 @@ def test_the_training_arguments_are_metadata_without_secrets():
         "a line of another rank\nhub_token=<HUB_TOKEN>,\nlearning_rate=5e-05,\nlr_scheduler_type=SchedulerType.LINEAR,\noutput_dir='out',\n"
         "fsdp_config={'min_num_params': 0, 'xla': False},\nresume_from_checkpoint=None,\n)\n"
     )
-    _, steps, events = parse(text + entry(1), format="huggingface")
+    parser, steps, events = parse(text + entry(1))
+    assert parser.format == "huggingface"
     assert [s.step for s in steps] == [1]
-    assert events[0].kind == "metadata"
-    assert events[0].data == {
+    assert [e.kind for e in events] == ["phase", "metadata", "attempt_start"]
+    assert events[1].data == {
         "section": "config", "part": 0, "parts": 1,
         "values": {
             "_n_gpu": 1, "bf16": True, "hub_token": "***", "learning_rate": 5e-05, "lr_scheduler_type": "SchedulerType.LINEAR",
             "output_dir": "out", "fsdp_config": "{'min_num_params': 0, 'xla': False}", "resume_from_checkpoint": None,
         },
     }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "training_args = TrainingArguments(",
+        "    args=SFTConfig(",
+        "class X(TrainingArguments(",
+        "TrainingArguments(output_dir='x')",
+    ],
+)
+def test_source_code_is_no_beginning_of_arguments(line):
+    assert not HuggingFace.claims(line)
+
+
+def test_a_second_training_in_the_same_script_is_a_second_attempt():
+    end = "{'train_runtime': 12.5, 'train_loss': 2.5, 'epoch': 3.0}\n"
+    folds = ["".join(entry(n, every=1, per_epoch=1, norm=norm) for n in (1, 2, 3)) + end for norm in (0.5, 0.6)]
+    _, steps, _ = parse("".join(folds))
+    assert [(s.step, s.attempt) for s in steps] == [(1, 1), (2, 1), (3, 1), (1, 2), (2, 2), (3, 2)]
+
+
+def test_an_end_that_overtakes_the_last_entry_is_no_second_attempt():
+    text = entry(1) + entry(2) + "{'train_runtime': 12.5, 'train_loss': 2.5, 'epoch': 0.3}\n" + entry(3)
+    _, steps, _ = parse(text)
+    assert [(s.step, s.attempt) for s in steps] == [(1, 1), (2, 1), (3, 1)]
 
 
 def test_arguments_that_never_end_are_counted_and_hide_no_step():

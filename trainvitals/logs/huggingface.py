@@ -24,7 +24,7 @@ from typing import Any, ClassVar
 from trainvitals.logs.grammar import Record, message, phase
 from trainvitals.logs.huggingface_entry import ZeroLoss, entry_pairs, is_same, metrics_of, number_pairs
 from trainvitals.logs.times import LineTimes
-from trainvitals.logs.training_arguments import OPENINGS, TrainingArgumentsReader
+from trainvitals.logs.training_arguments import OPENINGS, TrainingArgumentsReader, is_opening
 from trainvitals.logs.values import json_safe
 from trainvitals.records import Event, Step
 
@@ -58,7 +58,7 @@ class HuggingFace:
     title = "Hugging Face Trainer, what it prints"
     example = "{'loss': 1.505, 'grad_norm': 0.61, 'learning_rate': 4.5e-06, 'epoch': 0.03}"
     is_from_source = False
-    literals: ClassVar[tuple[str, ...]] = ("'loss':",)
+    literals: ClassVar[tuple[str, ...]] = ("'loss':", *OPENINGS)
     is_document = False
     is_weak = False
     prelude: ClassVar[tuple[str, ...]] = (
@@ -69,7 +69,6 @@ class HuggingFace:
         "Total train batch size (",
         "Total optimization steps = ",
         "logging_steps=",
-        *OPENINGS,
         "***** Running training *****",
         "Continuing training from",
         "Resuming training from",
@@ -93,6 +92,7 @@ class HuggingFace:
         self._preview: list[Any] | None = None  # LLaMA-Factory's shortened line as text, its time
         self._recent: list[str] = []
         self._seen_epochs: list[float] = []
+        self._is_finished = False
         self._arguments = TrainingArgumentsReader()
         self._bad_records = 0
 
@@ -106,7 +106,7 @@ class HuggingFace:
 
     @staticmethod
     def claims(line: str) -> bool:
-        return "'loss':" in line and bool(entry_pairs(line)[1])
+        return bool(entry_pairs(line)[1]) if "'loss':" in line else is_opening(line)
 
     def feed(self, line: str) -> list[Record]:
         if self._arguments.is_reading and (read := self._arguments.feed(line)) is not None:
@@ -131,9 +131,18 @@ class HuggingFace:
             records += self._flush()
             self._start(int(found[1]))
             records.append(Event("resume", self._times.find(line), step=self._step, text=line.strip()[:500]))
-        elif line.endswith(OPENINGS):
-            self._arguments.begin(self._times.find(line[:200]))
+        elif is_opening(line):
+            return records + self._arguments_begin(line)
         return records
+
+    def _arguments_begin(self, line: str) -> list[Record]:
+        time_ns = self._times.find(line[:200])
+        self._arguments.begin(time_ns)
+        if self._steps_since_start == 0:  # every rank may print them
+            return []
+        records = self._flush()
+        self._start(0)
+        return [*records, phase("start", "begin", line.strip(), None, time_ns)]
 
     def idle(self) -> list[Record]:
         return []  # the bar that says which step it was is drawn when the next line comes
@@ -152,7 +161,7 @@ class HuggingFace:
     def _start(self, step: int) -> None:
         self._step, self._steps_since_start = step, 0
         self._bar, self._bar_total = None, 0
-        self._recent, self._seen_epochs = [], []
+        self._recent, self._seen_epochs, self._is_finished = [], [], False
 
     def _read_plan(self, line: str) -> None:
         if found := _NUM_EPOCHS.search(line):
@@ -212,7 +221,8 @@ class HuggingFace:
         seen, step, every, bar = self._seen_epochs, self._step, self._every or 1, self._bar
         if not math.isfinite(epoch):
             return []
-        if len(seen) < _REWIND_LINES or epoch >= min(seen):
+        is_back = epoch < seen[-1] if seen and self._is_finished else len(seen) == _REWIND_LINES and epoch < min(seen)
+        if not is_back:
             self._seen_epochs = [*seen[1 - _REWIND_LINES :], epoch]
             return []
         records = self._flush()
@@ -326,6 +336,7 @@ class HuggingFace:
         if "validation_loss" in values:
             return [*records, message(text, json_safe(values), self._step or None)]
         if "train_runtime" in values:
+            self._is_finished = True
             return [*records, phase("finished", "begin", text, self._step or None, None, **json_safe(values))]
         return records
 
@@ -339,6 +350,7 @@ class HuggingFace:
             "preview": self._preview,
             "recent": self._recent,
             "seen_epochs": self._seen_epochs,
+            "is_finished": self._is_finished,
             "arguments": self._arguments.to_state(),
             "bad_records": self._bad_records,
         }
@@ -351,6 +363,7 @@ class HuggingFace:
         self._waiting = state["waiting"]
         self._preview = list(state["preview"]) if state["preview"] is not None else None
         self._recent, self._seen_epochs = list(state["recent"]), list(state["seen_epochs"])
+        self._is_finished = bool(state["is_finished"])
         self._arguments.restore(state["arguments"])
         self._bad_records = int(state["bad_records"])
 

@@ -18,10 +18,19 @@ OPENINGS = (
     "KTOConfig(",
     "RewardConfig(",
 )
+#: As a script or a logger prints them; a line of source code has something else before it.
+_OPENING = re.compile(
+    r"(?:\A|[Pp]arameters:? |>> | - )\w{0,30}(?:TrainingArguments|(?:SFT|DPO|GRPO|PPO|ORPO|KTO|Reward)Config)\(\Z", re.ASCII
+)
 _PAIR = re.compile(r"\s{0,8}([A-Za-z_]\w{0,79})=(.{0,4000}?),?\s{0,4}\Z", re.ASCII)
 #: More than any release has; lines of other ranks may stand between.
 _MAX_ARGUMENTS = 600
 _MAX_FOREIGN_LINES = 20
+
+
+def is_opening(line: str) -> bool:
+    """Whether the arguments begin behind this line."""
+    return line.endswith(OPENINGS) and _OPENING.search(line) is not None
 
 
 class TrainingArgumentsReader:
