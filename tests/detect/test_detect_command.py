@@ -88,7 +88,7 @@ def test_a_log_that_holds_only_a_death_is_a_dead_run(tmp_path: Path, capsys):
     file = tmp_path / "err.log"
     file.write_text("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB\n")
     assert main(["detect", str(file)]) == 1
-    assert [row["rule"] for row in rows(capsys.readouterr().out)] == ["run_dead"]
+    assert [row["rule"] for row in rows(capsys.readouterr().out)] == ["run_dead", "out_of_memory"]
 
 
 def test_a_missing_file_is_exit_code_2(tmp_path: Path, capsys):

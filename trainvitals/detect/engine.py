@@ -14,6 +14,7 @@ from trainvitals.detect.base import FamilyDetector, Tuned
 from trainvitals.detect.breaker import BreakerLimits, Decision, DefaultLimits
 from trainvitals.detect.breaker_rule import BreakerDetector
 from trainvitals.detect.config_change import ConfigChangeDetector
+from trainvitals.detect.faults import FaultDetector
 from trainvitals.detect.findings import DEFAULT_SILENCE_POINTS, Context
 from trainvitals.detect.grad_norm import GradNormDetector
 from trainvitals.detect.liveness import LivenessDetector
@@ -46,7 +47,7 @@ class Engine(Stateful):
 
     STATE = (
         "_context", "_nonfinite", "_loss", "_shift", "_trend", "_drop", "_rebound", "_grad_norm", "_throughput", "_stall",
-        "_liveness", "_config_change", "_breaker", "_late", "_is_starting", "_resume_step", "_gaps", "_paused_steps", "_usual",
+        "_liveness", "_faults", "_config_change", "_breaker", "_late", "_is_starting", "_resume_step", "_gaps", "_paused_steps", "_usual",
     )  # fmt: skip
 
     def __init__(self, run: str = "", tunables: Tuned | None = None, breaker: BreakerLimits | None = None) -> None:
@@ -62,12 +63,13 @@ class Engine(Stateful):
         self._throughput = ThroughputDetector(context, tuned)
         self._stall = StallDetector(context, tuned)
         self._liveness = LivenessDetector(context, tuned)
+        self._faults = FaultDetector(context, tuned)
         self._config_change = ConfigChangeDetector(context, tuned)
         self._breaker = BreakerDetector(context, tuned, self._loss, DefaultLimits() if breaker is None else breaker)
         # Order matters: the first two decide what may be believed, later ones read the loss detector.
         self._detectors: tuple[FamilyDetector, ...] = (
             self._nonfinite, self._drop, self._loss, self._shift, self._trend, self._rebound, self._grad_norm,
-            self._throughput, self._stall, self._liveness, self._config_change, self._breaker,
+            self._throughput, self._stall, self._liveness, self._faults, self._config_change, self._breaker,
         )  # fmt: skip
         self._late: list[dict[str, Any]] = []
         self._is_starting = False
@@ -118,12 +120,13 @@ class Engine(Stateful):
 
     def tick(self, now_ns: int) -> list[Finding]:
         """Time has passed. Call it only when everything written so far has been read, or old data looks like a stall."""
-        return self._stall.tick(now_ns) + self._liveness.tick(now_ns)
+        return self._stall.tick(now_ns) + self._faults.tick(now_ns) + self._liveness.tick(now_ns)
 
     def finish(self) -> list[Finding]:
         """No more records will come: what is still unreported. Nothing that is open is closed."""
         found: list[Finding] = []
         self._liveness.confirm_now()
+        self._faults.confirm_now()
         for detector in self._detectors:
             found += detector.finish()
         return found

@@ -155,11 +155,17 @@ class Ledger(Stateful):
         self.open[rule] = finding
         self._changed.append(finding)
 
-    def close(self, rule: str, last_step: int | None = None, ending: str = "", **data: Any) -> None:
-        """Close an open finding; ``ending`` is added to its message (``"; back to 2.31 at step 48,300"``)."""
+    def amend(self, finding: Finding) -> None:
+        """Tell a finding again with more in its message or data; whether it is open does not change."""
+        if finding.rule in self.open and self.open[finding.rule].id == finding.id:
+            self.open[finding.rule] = finding
+        self._changed.append(finding)
+
+    def close(self, rule: str, last_step: int | None = None, ending: str = "", **data: Any) -> Finding | None:
+        """Close an open finding and return it; ``ending`` is added to its message (``"; back to 2.31 at step 48,300"``)."""
         before = self.open.pop(rule, None)
         if before is None:
-            return
+            return None
         end = self._context.step if last_step is None else last_step
         closed = replace(
             before,
@@ -169,6 +175,7 @@ class Ledger(Stateful):
             data={**before.data, **_json_data(data)},
         )
         self._changed.append(closed)
+        return closed
 
 
 def _finite(value: float | None) -> float | None:

@@ -2,21 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import asdict, replace
+from typing import Any
+
 from trainvitals.detect.base import FamilyDetector, Tuned
 from trainvitals.detect.findings import Context, format_step
-from trainvitals.records import Event, Severity, Step
+from trainvitals.records import Event, Finding, Severity, Step
 
 #: Beginnings of reasons of ``attempt_end`` that mean "as wished". They are no findings.
 GOOD_REASONS = ("finish", "complete", "done", "success", "stop", "requested", "superseded")
 #: Reasons that an operator knows of or a scheduler undoes: looked at within hours, nobody is woken.
 SOFT_REASONS = frozenset({"time_limit", "timeout", "preempted", "requeued", "cancelled", "canceled", "rotated", "unknown", ""})
-#: Classes of ``fault`` events after which no trainer goes on.
+#: Classes of ``fault`` events after which no trainer goes on: those of the logs' table of faults, and the supervisor's own.
 DEADLY_CLASSES = frozenset(
     {
-        "out_of_memory", "nccl_timeout", "node_failure", "gpu_error", "process_failed", "process_gone", "disk_full", "numerics",
-        "cancelled", "time_limit",
+        "out_of_memory", "nccl_timeout", "node_failure", "gpu_error", "cuda_error", "crashed", "config_error", "exception", "killed",
+        "process_failed", "process_gone", "disk_full", "numerics", "cancelled", "time_limit", "preempted",
     }
 )  # fmt: skip
+
+
+def is_deadly(event: Event) -> bool:
+    """Whether a ``fault`` event lets no trainer go on. A row of loss-scale halvings (a warning) is of a deadly class, and is none."""
+    data = event.data
+    is_warning = str(data.get("class")) == "numerics" and event.severity is Severity.WARNING
+    return str(data.get("class")) in DEADLY_CLASSES and not is_warning and data.get("survived") is not True
 
 
 class LivenessDetector(FamilyDetector):
@@ -24,7 +35,7 @@ class LivenessDetector(FamilyDetector):
 
     family = "liveness"
     rules = ("run_dead",)
-    STATE = ("ledger", "_suspected", "_suspected_class", "_suspected_ns", "_suspected_step")
+    STATE = ("ledger", "_suspected", "_suspected_class", "_suspected_ns", "_suspected_step", "_closed")
 
     def __init__(self, context: Context, tuned: Tuned) -> None:
         super().__init__(context, tuned)
@@ -33,15 +44,17 @@ class LivenessDetector(FamilyDetector):
         self._suspected_class = ""
         self._suspected_ns: int | None = None
         self._suspected_step = 0
+        self._closed: dict[str, Any] = {}  # the last one, for a post-mortem that comes after the next start
 
     def on_step(self, step: Step) -> None:
         self._suspected = None
-        self.ledger.close("run_dead", ending=f"; steps go on at {format_step(step.step)}")
+        if self.ledger.open:
+            self._close(f"; steps go on at {format_step(step.step)}")
 
     def on_event(self, event: Event) -> None:
         if event.kind == "attempt_end":
             self._on_end(event)
-        elif event.kind == "fault" and str(event.data.get("class")) in DEADLY_CLASSES:
+        elif event.kind == "fault" and is_deadly(event):
             if self._suspected is None:
                 self._suspected = event.text[:200].strip() or str(event.data["class"]).replace("_", " ")
                 self._suspected_class = str(event.data["class"])
@@ -49,7 +62,27 @@ class LivenessDetector(FamilyDetector):
                 self._suspected_step = self.context.step
         elif event.kind == "attempt_start":
             self._confirm(event.time_ns)
-            self.ledger.close("run_dead", ending="; the trainer was started again")
+            self._close("; the trainer was started again")
+        elif event.kind == "postmortem":
+            self._on_postmortem(event)
+
+    def _close(self, ending: str) -> None:
+        closed = self.ledger.close("run_dead", ending=ending)
+        if closed is not None:
+            self._closed = asdict(closed)
+
+    def _on_postmortem(self, event: Event) -> None:
+        """The finding says what the ends of all logs told, also when the trainer was started again meanwhile."""
+        cause = event.data.get("cause")
+        if not isinstance(cause, Mapping):
+            return
+        found = self.ledger.open.get("run_dead")
+        if found is None and self._closed:
+            found = Finding(**{**self._closed, "severity": Severity(self._closed["severity"])})
+        if found is None or found.attempt != event.attempt or "cause" in found.data:
+            return
+        data = {name: cause.get(name) for name in ("class", "host", "rank", "place")}
+        self.ledger.amend(replace(found, message=f"{found.message}; {event.text[:400]}", data={**found.data, "cause": data}))
 
     def on_tick(self, now_ns: int) -> None:
         if self._suspected is None or self.context.is_paused:

@@ -149,6 +149,12 @@ _TABLE: dict[str, dict[str, Tunable]] = {
         "critical_factor": Tunable(2.0, "factor", "times the deadline: critical"),
         "min_points": Tunable(16, "gaps", "times between steps before they count; first_step_s until then"),
     },
+    "nccl_timeout": {
+        "fault_grace_s": Tunable(60.0, "s", "no step for this long after it: critical"),
+    },
+    "out_of_memory": {
+        "fault_grace_s": Tunable(60.0, "s", "no step for this long after it: critical"),
+    },
     "run_dead": {
         "fault_grace_s": Tunable(60.0, "s", "no step for this long after a deadly line in the log: the run is dead"),
     },
