@@ -38,6 +38,7 @@ from trainvitals.logs.neuronx import NeuronX
 from trainvitals.logs.olmo import Olmo
 from trainvitals.logs.paddlenlp import PaddleNLP
 from trainvitals.logs.swin import Swin
+from trainvitals.logs.telemetry_jsonl import TelemetryJsonl
 from trainvitals.logs.tensorboard import TensorBoard
 from trainvitals.logs.tf_estimator import TFEstimator
 from trainvitals.logs.timm import Timm
@@ -47,6 +48,7 @@ from trainvitals.logs.verl import Verl
 
 _ALL: tuple[type[Any], ...] = (
     HookJsonl,
+    TelemetryJsonl,
     NeMo,  # before Megatron, whose marker stands in its line too
     Megatron,
     HuggingFace,
