@@ -4,6 +4,7 @@ import json
 from itertools import pairwise
 from pathlib import Path
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -60,6 +61,50 @@ def test_one_step_beyond_the_buffer_is_a_rewind():
 
 def test_a_restart_after_a_few_points_is_seen_by_their_spacing():
     assert attempts_of(lines([500, 510, 1]))[1] == [(1, 500), (1, 510), (2, 1)]
+
+
+def titan(steps, rank="", seconds=0):
+    return "".join(
+        f"{rank}[titan] 2026-01-02 03:{step // 60 + seconds // 60:02d}:{(step + seconds) % 60:02d},{len(rank):03d} - root - INFO - step: {step:2d}  loss:  7.60000  "
+        "grad_norm:  3.5000  memory: 40.50GiB(51.20%)  tps: 9,050  tflops: 280.71  mfu: 28.39%\n"
+        for step in steps
+    )
+
+
+def test_old_steps_of_a_rank_that_writes_in_blocks_are_no_rewind():
+    burst = "".join(titan(range(start, start + 20)) * 8 for start in range(1, 200, 20))
+    parser, steps, starts = attempts_of(burst.encode())
+    assert steps == [(1, step) for step in range(1, 201)]
+    assert len(starts) == 1
+    assert parser.counters["repeated_steps"] == 7 * 200
+
+
+def test_a_rewind_is_newer_than_what_it_repeats():
+    data = titan(range(100, 160)) + titan(range(120, 140), seconds=300)
+    _, steps, starts = attempts_of(data.encode())
+    assert [step for attempt, step in steps if attempt == 2] == list(range(120, 140))
+    assert len(starts) == 2
+
+
+@pytest.mark.parametrize("prefix", ["[rank{}]:", "{}: ", "[default{}]:", "gpu{}: ", "[17] [rank{}]: ", "(Actor pid={}) "])
+def test_old_steps_of_another_rank_are_no_rewind_where_a_launcher_names_ranks(prefix):
+    def block(rank, start, end):
+        return "".join(prefix.format(rank) + line + "\n" for line in lines(range(start, end)).decode().splitlines())
+
+    data = "".join(block(rank, start, start + 20) for start in range(1, 200, 20) for rank in range(8))
+    _, steps, starts = attempts_of(data.encode())
+    assert steps == [(1, step) for step in range(1, 201)]
+    assert len(starts) == 1
+    _, steps, starts = attempts_of((data + block(3, 101, 110)).encode())
+    assert [step for attempt, step in steps if attempt == 2] == list(range(101, 110))
+    assert len(starts) == 2
+
+
+def test_one_rank_that_prints_rewinds_even_after_a_restart_elsewhere():
+    first = "".join("[default7]:" + line + "\n" for line in lines(range(1, 60)).decode().splitlines())
+    second = "".join("[default3]:" + line + "\n" for line in lines(range(31, 60)).decode().splitlines())
+    _, steps, _ = attempts_of((first + second).encode())
+    assert [step for attempt, step in steps if attempt == 2] == list(range(31, 60))
 
 
 def test_a_load_line_makes_even_the_same_step_a_new_attempt():

@@ -3,6 +3,10 @@
 Steps go up. An equal one is a repetition (all ranks print). A smaller one within ``REORDER_POINTS`` logged points is late
 (ranks overtake each other); further back it is a rewind, which is a new attempt. After a sign of a restart (a checkpoint
 was loaded, a header was written) any next step is a new attempt.
+
+A rank whose output is held back in blocks of 8 KiB prints many old steps at once. They are no rewind, and repetitions, when
+their times are older than the newest step's (what was started again is newer), or when the launcher's prefix names another
+rank than that of the newest step, and that rank goes on where it stood itself (or begins where the attempt began).
 """
 
 from __future__ import annotations
@@ -13,6 +17,7 @@ from typing import Any
 
 #: How many logged points ranks may overtake each other.
 REORDER_POINTS = 5
+_MAX_ORIGINS = 1024
 
 
 class Verdict(Enum):
@@ -32,6 +37,10 @@ class AttemptTracker:
         self._is_restarting = False
         self._named = 0
         self._is_other_file = False
+        self._first = 0
+        self._newest_ns: int | None = None
+        self._newest_origin = ""
+        self._origins: dict[str, int] = {}  # rank as the launcher names it -> its own last step
 
     @property
     def is_between(self) -> bool:
@@ -46,30 +55,59 @@ class AttemptTracker:
         """Another file begins: a job that starts again overwrites its log, so a smaller step is no late one."""
         self._is_other_file = True
 
-    def judge(self, step: int, named: int = 0, is_ordered: bool = False) -> Verdict:
-        """``named``: the attempt's number in the file, 0 = not said. ``is_ordered``: one writer, nothing can be late."""
+    def judge(self, step: int, named: int = 0, is_ordered: bool = False, time_ns: int | None = None, origin: str = "") -> Verdict:
+        """``named``: the attempt's number in the file, 0 = not said. ``is_ordered``: one writer, nothing can be late.
+
+        ``origin``: who printed it, as the launcher names ranks; "" where it does not.
+        """
         recent = self._recent
         if recent and step > recent[-1] and named == self._named and not self._is_restarting:
             self._is_other_file = False  # what nearly every line is
             recent.append(step)
             if len(recent) > REORDER_POINTS + 1:
                 del recent[0]
+            self._newest_ns = time_ns
+            if origin or self._newest_origin:
+                self._note(origin, step)
             return Verdict.NEXT
         is_new = self.number == 0 or self._is_restarting or named != self._named
         if not is_new and not self._is_near(step, is_ordered or self._is_other_file):
+            if not is_ordered and self._is_held_back(step, time_ns, origin):
+                self._origins[origin] = step
+                return Verdict.REPEATED
             is_new = True
         self._named, self._is_other_file = named, False
         if is_new:
             self._is_restarting = False
             self.number += 1
-            self._recent = [step]
+            self._recent, self._first, self._newest_ns = [step], step, time_ns
+            self._origins.clear()
+            self._note(origin, step)
             return Verdict.NEW_ATTEMPT
+        if origin:
+            self._origins[origin] = step
         at = bisect_left(self._recent, step)
         if at < len(self._recent) and self._recent[at] == step:
             return Verdict.REPEATED
         insort(self._recent, step)
         del self._recent[: -(REORDER_POINTS + 1)]
         return Verdict.NEXT
+
+    def _note(self, origin: str, step: int) -> None:
+        self._newest_origin = origin
+        if not origin:
+            return
+        self._origins[origin] = step
+        if len(self._origins) > _MAX_ORIGINS:
+            del self._origins[next(iter(self._origins))]
+
+    def _is_held_back(self, step: int, time_ns: int | None, origin: str) -> bool:
+        if time_ns is not None and self._newest_ns is not None and time_ns < self._newest_ns:
+            return True
+        if not origin or origin == self._newest_origin:
+            return False
+        own = self._origins.get(origin)
+        return step == self._first if own is None else step > own
 
     def _is_near(self, step: int, is_ordered: bool) -> bool:
         recent = self._recent
@@ -91,6 +129,9 @@ class AttemptTracker:
             "is_restarting": self._is_restarting,
             "named": self._named,
             "is_other_file": self._is_other_file,
+            "first": self._first,
+            "newest": [self._newest_ns, self._newest_origin],
+            "origins": self._origins,
         }
 
     def restore(self, state: dict[str, Any]) -> None:
@@ -99,3 +140,6 @@ class AttemptTracker:
         self._is_restarting = bool(state["is_restarting"])
         self._named = int(state["named"])
         self._is_other_file = bool(state["is_other_file"])
+        self._first = int(state["first"])
+        self._newest_ns, self._newest_origin = state["newest"]
+        self._origins = {str(origin): int(step) for origin, step in state["origins"].items()}

@@ -29,6 +29,7 @@ _PREFIX = re.compile(
     re.VERBOSE | re.ASCII,
 )
 _MAX_PREFIXES = 6
+_NO_ORIGIN = re.compile(r"\[\d{1,7}\][ ]|\d\d:\d\d:\d\d\.\d{3}[ ]", re.ASCII)
 
 
 #: Byte offset just behind the line end, text without noise, launcher prefixes that stood before it ("" mostly).
@@ -51,6 +52,11 @@ def split_noise(text: str) -> tuple[str, str]:
 def strip_noise(text: str) -> str:
     """``text`` without terminal codes and launcher prefixes."""
     return split_noise(text)[0]
+
+
+def origin_of(prefix: str) -> str:
+    """What of a launcher's prefixes names a rank, host or process: without times and a viewer's line numbers."""
+    return _NO_ORIGIN.sub("", prefix).strip()
 
 
 class LineFramer:

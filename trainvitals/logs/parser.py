@@ -14,7 +14,7 @@ from trainvitals.logs.attempts import AttemptTracker, Verdict
 from trainvitals.logs.changes import FormatChanges
 from trainvitals.logs.faults import Faults
 from trainvitals.logs.finder import FormatFinder, Located, Prelude
-from trainvitals.logs.framing import LineFramer
+from trainvitals.logs.framing import LineFramer, origin_of
 from trainvitals.logs.grammar import Grammar
 from trainvitals.logs.hook_jsonl import HookJsonl
 from trainvitals.logs.megatron_arguments import MegatronArguments
@@ -71,6 +71,7 @@ class Parser:
         if wanted != "auto":
             self._use(self._grammars[wanted](self._times))
         self._head = bytearray()
+        self._origin = ""  # who printed the line in hand, as the launcher names ranks
         self._key_end: int | None = None  # where the first line of this file ends that its format claims
         self._rewind: int | None = None  # number of the attempt inside this file, None before its first
         self._file_digest = ""
@@ -118,6 +119,8 @@ class Parser:
             if is_torn or not is_harmless or self._faults.is_waiting:
                 self._look_for_faults(line, prefix, end, records)
                 is_torn = False
+            if prefix or self._origin:
+                self._origin = origin_of(prefix)
             self._line(line, end, records)
         return records
 
@@ -126,6 +129,7 @@ class Parser:
         records: list[Step | Event] = []
         for end, line, prefix in self._framer.finish():
             self._look_for_faults(line, prefix, end, records)
+            self._origin = origin_of(prefix)
             self._line(line, end, records)
         self._take_all(self._grammar.finish() if self._grammar is not None else (), self._framer.offset, records)
         self._tell_faults(self._faults.finish(), records)
@@ -237,7 +241,7 @@ class Parser:
             self._changes.forget()
         if self._prelude.kept:
             self._prelude.take()
-        verdict = self._tracker.judge(record.step, record.attempt, self._hook_key is not None)
+        verdict = self._tracker.judge(record.step, record.attempt, self._hook_key is not None, record.time_ns, self._origin)
         if verdict is Verdict.REPEATED:
             self._counts["repeated_steps"] += 1
             return
@@ -296,6 +300,7 @@ class Parser:
             "prelude": self._prelude.to_state(),
             "changes": self._changes.to_state(),
             "arguments": self._arguments.to_state(),
+            "origin": self._origin,
             "key_end": self._key_end,
             "rewind": self._rewind,
             "file_digest": self._file_digest,
@@ -324,7 +329,8 @@ class Parser:
         self._prelude.restore(state["prelude"])
         self._changes.restore(state["changes"])
         self._arguments.restore(state["arguments"])
-        self._key_end, self._rewind, self._file_digest = state["key_end"], state["rewind"], state["file_digest"]
+        self._origin, self._key_end = state["origin"], state["key_end"]
+        self._rewind, self._file_digest = state["rewind"], state["file_digest"]
         self._hook_key, self._hook_rewind, self._header = state["hook"]
         self._extras.restore(state["extras"])
         self._events, self._past_bad_records = state["events"], state["past_bad_records"]
