@@ -105,7 +105,7 @@ def test_a_whole_nemo_2_log_is_read():
     assert parser.format == "nemo"
     assert [(s.step, s.attempt) for s in steps] == [*((n, 1) for n in range(6)), *((n, 2) for n in range(4, 8))]
     assert steps[1].values == {
-        "loss": 15.07, "lr": 1.961e-07, "global_batch_size": 4.0, "step_time_s": 2.008, "samples": 8.0, "tokens_per_s": 6859.0,
+        "loss": 15.07, "lr": 1.961e-07, "global_batch_size": 4.0, "step_time_s": 2.008, "samples": 8.0, "tokens_per_s_per_gpu": 6859.0,
     }  # fmt: skip
     assert steps[3].time_ns == 1_760_671_982_000_000_000
     assert [(e.kind, e.step) for e in events if e.kind != "attempt_start"] == [

@@ -37,7 +37,7 @@ _NAMES = {
     "train_step_timing": "step_time_s",
     "consumed_samples": "samples",
     "consumed_tokens": "tokens",
-    "tokens_per_sec_per_gpu": "tokens_per_s",
+    "tokens_per_sec_per_gpu": "tokens_per_s_per_gpu",
     "tokens_per_sec": "tokens_per_s",
     "samples/sec": "samples_per_s",
     "tflops_per_gpu": "tflops_per_gpu",
