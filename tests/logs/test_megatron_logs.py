@@ -301,6 +301,30 @@ def test_what_another_rank_writes_behind_the_last_bar_is_left_out():
     assert values(" iteration 3/ 50 | lm loss: 1.5E+00 |[rank3]: grad norm: 9.0 | loss: 7.0 |") == {"loss": 1.5}
 
 
+def test_a_line_into_which_another_process_wrote_has_no_nan():
+    whole = " iteration 2/ 50 | consumed samples: 64 | lm loss: 1.5E+00 |"
+    found = steps([whole, " iteration 3/ 50 | consumed samples: 96 |time (ms) | forward-compute: 61.5 |"])
+    assert (found[1].values, found[1].nonfinite) == ({"samples": 96.0}, {})
+
+
+@pytest.mark.parametrize(
+    "before",
+    [
+        "",
+        " ",
+        "INFO [2026-01-02 03:04:05] >>  ",
+        "[2026-01-02 03:04:05.5][INFO][training_log:661] -  ",
+        "(rank 3) ",
+        "a, ",
+        "x",
+        "samples/sec: 2.5 | ",
+    ],
+)
+def test_whatever_stands_before_the_marker_both_ways_read_the_same(before):
+    lines = [before + FULL.partition("] ")[2]] * 3
+    assert read(lines) == read(lines, CarefulMegatron)
+
+
 def test_metrics_about_other_losses_do_not_take_the_place_of_the_loss():
     line = " iteration {}/ 50 | mtp_1 loss: 5.0 | load_balancing_loss: 1.0 | {}number of skipped iterations: 0 |"
     first, second = steps([line.format(1, "lm loss: 2.0 | "), line.format(2, "")])

@@ -24,9 +24,7 @@ from trainvitals.records import Step
 _MARKER = re.compile(
     r"(?<!, )\biteration[=\s]\s{0,40}(\d{1,15})(?: ?\[ {0,9}\d{1,15} ?\])?\s{0,40}/\s{0,40}(\d{1,15})\s{0,40}\|", re.ASCII
 )
-_PLAIN_START = re.compile(
-    r"\s{0,40}(?:\[([^\]|]{1,60})\]\s{1,40})?iteration\s{1,40}(\d{1,15})\s{0,40}/\s{0,40}\d{1,15}\s{0,40}\|", re.ASCII
-)
+_COUNTER = re.compile(r"iteration\s{1,40}(\d{1,15})\s{0,40}/\s{0,40}\d{1,15}\s{0,40}\|", re.ASCII)
 #: GPT-NeoX prints this cell before the marker.
 _RATE_BEFORE = re.compile(r"\bsamples/sec: ([\d.]{1,20}) \|\s{0,40}\Z", re.ASCII)
 #: AMD Primus: ``[20260102 03:04:05][rank-7/8][INFO ]``
@@ -47,7 +45,7 @@ class _Layout:
     def __init__(self, pieces: list[str], names: tuple[str, ...], factors: tuple[float, ...]) -> None:
         self.keys = pieces[0::2]
         self.names = names
-        self.factors = [(name, factor) for name, factor in zip(names, factors, strict=True) if factor != 1.0]
+        self.factors = [(index, factor) for index, factor in enumerate(factors) if factor != 1.0]
         self.skipped_at = names.index("skipped") if "skipped" in names else None
         self.max_characters = sum(map(len, self.keys)) + _MAX_VALUE_CHARACTERS
 
@@ -62,10 +60,9 @@ class _Layout:
         # A sum is finite only if all are.
         if not isfinite(sum(numbers)) or (self.skipped_at is not None and numbers[self.skipped_at]):
             return None
-        values = dict(zip(self.names, numbers))  # noqa: B905
-        for name, factor in self.factors:
-            values[name] *= factor
-        return values
+        for index, factor in self.factors:
+            numbers[index] *= factor
+        return dict(zip(self.names, numbers))  # noqa: B905
 
 
 def _nanoseconds(seconds: float) -> int:
@@ -104,12 +101,11 @@ class Megatron(LineByLine):
         return "iteration" in line and _MARKER.search(line) is not None
 
     def feed(self, line: str) -> list[Record]:
-        if self._layouts and not self._pending and (start := _PLAIN_START.match(line)) is not None and line[-1] == "|":
-            known = self._read_known(line, start)
-            if known is not None:
+        at = line.find("iteration")
+        if at >= 0:
+            if self._layouts and not self._pending and (known := self._read_known(line, at)) is not None:
                 return [known]
-        if "iteration" in line:
-            found = list(_MARKER.finditer(line))
+            found = list(_MARKER.finditer(line, max(0, at - 2)))
             if found:
                 return self._read_all(line, found)
         elif "samples/sec" in line or "skipped=" in line:
@@ -120,8 +116,21 @@ class Megatron(LineByLine):
                 return self._side_lines.feed(line, self._step)
         return []
 
-    def _read_known(self, line: str, start: re.Match[str]) -> Step | None:
-        text = line[start.end() : -1]
+    def _read_known(self, line: str, at: int) -> Step | None:
+        """The step of a line whose layout was learnt; None when anything is not as it was."""
+        counter = _COUNTER.match(line, at)
+        if counter is None or line[-1] != "|":
+            return None
+        time_ns = None
+        if at:
+            head = line[:at]
+            if head != " ":
+                if at > _TIME_CHARACTERS or head[-1] != " " or head.endswith(", ") or "|" in head:
+                    return None
+                time_ns = self._times.find(head)
+                if time_ns is None:
+                    return None
+        text = line[counter.end() : -1]
         if not text.isascii():
             return None
         pieces = text.replace("|", ":|").split(":")
@@ -136,10 +145,9 @@ class Megatron(LineByLine):
                     break
             else:
                 return None
-        self._step = step = int(start[2])
+        self._step = step = int(counter[1])
         self._grad_norm = values.get("grad_norm")
-        stamp = start[1]
-        return Step(step, 0, self._times.find(stamp) if stamp is not None else None, values, {})
+        return Step(step, 0, time_ns, values, {})
 
     def _read_all(self, line: str, markers: list[re.Match[str]]) -> list[Record]:
         # Two processes may write into one line: each marker begins a record of its own.
@@ -157,7 +165,9 @@ class Megatron(LineByLine):
             time_ns = self._times.find(f"{compact[1]}-{compact[2]}-{compact[3]} {compact[4]}")
         cells = text.split("|")[:MAX_CELLS]
         is_whole = cells[-1].strip() == "" or len(cells) == MAX_CELLS
-        read, is_plain = read_cells(cells if is_whole else cells[:-1])  # a number at a torn end may miss digits
+        # A number at a torn end may miss digits.
+        read, is_plain, is_cut = read_cells(cells if is_whole else cells[:-1])
+        is_whole = is_whole and not is_cut
         main, learnt = main_loss([key for key, _ in read], self._loss_key)
         if learnt != self._loss_key:
             self._loss_key, self._layouts = learnt, []

@@ -89,10 +89,9 @@ def number(raw: str) -> float | None:
     return parse_number(raw)
 
 
-def read_cells(cells: list[str]) -> tuple[Cells, bool]:
-    """(key, value) of each cell in order, and whether the layout is plain: each cell a key, a colon and a bare number.
-
-    Ends where another process's text follows: Slurm and torchrun put one rank's line behind the other's last ``|``.
+def read_cells(cells: list[str]) -> tuple[Cells, bool, bool]:
+    """(key, value) of each cell in order; whether the layout is plain: each cell a key, a colon and a bare number; whether it
+    was cut where another process's text follows: Slurm and torchrun put one rank's line into the other's, mostly behind a ``|``.
     """
     read: Cells = []
     is_plain = True
@@ -109,12 +108,12 @@ def read_cells(cells: list[str]) -> tuple[Cells, bool]:
         if not separator:
             found = _WITHOUT_COLON.fullmatch(cell)
             if found is None:
-                return read, False
+                return read, False, True
             key, raw = " ".join(found[1].lower().split()), found[2]
             if key not in _KNOWN and not key.endswith("loss"):
-                return read, False
+                return read, False, True
         elif not cell[0].isspace() and key not in _KNOWN and not key.endswith("loss"):
-            return read, False
+            return read, False, True
         if key in _FOR_PEOPLE:
             is_plain = False
             continue
@@ -124,7 +123,7 @@ def read_cells(cells: list[str]) -> tuple[Cells, bool]:
         else:
             read += _odd(key, raw, value)
             is_plain = False
-    return read, is_plain
+    return read, is_plain, False
 
 
 def _odd(key: str, raw: str, value: float | None) -> Cells:
