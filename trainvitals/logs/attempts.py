@@ -15,6 +15,8 @@ from bisect import bisect_left, insort
 from enum import Enum
 from typing import Any
 
+from trainvitals.schema import SECOND_NS
+
 #: How many logged points ranks may overtake each other.
 REORDER_POINTS = 5
 _MAX_ORIGINS = 1024
@@ -102,8 +104,11 @@ class AttemptTracker:
             del self._origins[next(iter(self._origins))]
 
     def _is_held_back(self, step: int, time_ns: int | None, origin: str) -> bool:
-        if time_ns is not None and self._newest_ns is not None and time_ns < self._newest_ns:
-            return True
+        if time_ns is not None and self._newest_ns is not None:
+            # A time without a fraction is cut to its second.
+            newest_ns = self._newest_ns if time_ns % SECOND_NS else self._newest_ns // SECOND_NS * SECOND_NS
+            if time_ns < newest_ns:
+                return True
         if not origin or origin == self._newest_origin:
             return False
         own = self._origins.get(origin)
