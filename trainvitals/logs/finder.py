@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from trainvitals.logs.curve_csv import CurveCsv
 from trainvitals.logs.registry import GRAMMARS
 
 #: Lines that a CSV or a JSON document may take to show what it is.
@@ -90,7 +89,7 @@ class FormatFinder:
         self._lines += not is_comment  # comments above a header may be long
         among = self._logs if self._lines > _HEADER_LINES else self._all
         if not self._is_csv_possible:
-            among = tuple(grammar for grammar in among if grammar is not CurveCsv)
+            among = tuple(grammar for grammar in among if grammar.name != "curve_csv")
         self._is_csv_possible = self._is_csv_possible and is_comment
         return claimant(line, among)
 
