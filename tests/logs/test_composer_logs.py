@@ -38,6 +38,14 @@ def test_a_record_whose_step_nobody_tells_counts_as_bad():
     assert parser.counters["bad_records"] == 1
 
 
+def test_the_configuration_that_every_node_prints_is_one_start():
+    config = "*" * 30 + "\nConfig:\nnum_nodes: 2\n" + "*" * 30 + "\n"
+    step = "[batch={}/9]:\n\t Train loss/train/total: 3.5\n"
+    _, steps, events = read(config * 2 + step.format(1) + step.format(2) + config * 2 + step.format(3))
+    assert [(step.step, step.attempt) for step in steps] == [(1, 1), (2, 1), (3, 2)]
+    assert [event.kind for event in events] == ["phase"]  # the first start came before the format was known
+
+
 def test_an_evaluation_is_an_event_and_no_step():
     _, _, events = read_file("composer.log")
     assert [(event.step, event.data) for event in events] == [

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 from trainvitals.logs.blocks import BlockByBlock
 from trainvitals.logs.cells import LEFT_OUT, Names
-from trainvitals.logs.grammar import Record, message
+from trainvitals.logs.grammar import Record, message, phase
 from trainvitals.logs.times import LineTimes
 from trainvitals.logs.values import json_safe, parse_number, slug
 
@@ -21,6 +21,8 @@ _HEADER = re.compile(
 )
 _PAIR = re.compile(r"\bTrain ([^:\t]{1,150}): (\S{1,60})")
 _EVAL = re.compile(r"\s{1,40}Eval ([^:\t]{1,150}): (\S{1,60})\s*\Z")
+#: Above the configuration that the console logger prints when training starts.
+_STARS = "*" * 30
 _EVAL_LOSS = re.compile(r"CrossEntropy|loss", re.IGNORECASE)
 _FIRST_LR = re.compile(r"lr-[\w.-]{1,60}/group0\Z")
 _FIXED: Names = {
@@ -38,7 +40,7 @@ _FIXED: Names = {
 
 
 class Composer(BlockByBlock):
-    """State: the record that is open, and the last step."""
+    """State: the record that is open, the last step, and what of the start was seen."""
 
     name = "composer"
     title = "MosaicML Composer, LLM Foundry"
@@ -57,6 +59,8 @@ class Composer(BlockByBlock):
         super().__init__()
         self._times = times
         self._last: int | None = None
+        self._is_below_stars = False
+        self._is_starting = False
 
     @staticmethod
     def claims(line: str) -> bool:
@@ -76,6 +80,7 @@ class Composer(BlockByBlock):
     def feed(self, line: str) -> list[Record]:
         if found := _HEADER.search(line) if "]:" in line else None:
             records = self.close()
+            self._is_starting = False
             epoch, unit, done, total = found.groups()
             step = int(done) if unit == "batch" and (epoch is None or epoch == "1") else None
             if unit == "batch" and step is None and total is not None:
@@ -86,7 +91,13 @@ class Composer(BlockByBlock):
         if "Train " in line and line[:1].isspace() and self.is_open and _PAIR.match(line.lstrip()):
             self._put_all(line)
             return []
-        return [*self.close(), *self._evaluation(line)]
+        return [*self.close(), *self._start(line), *self._evaluation(line)]
+
+    def _start(self, line: str) -> list[Record]:
+        is_start = self._is_below_stars and line == "Config:" and not self._is_starting
+        self._is_below_stars = line == _STARS
+        self._is_starting = self._is_starting or is_start
+        return [phase("start", "begin", "training starts")] if is_start else []
 
     def _put_all(self, text: str) -> None:
         for pair in _PAIR.finditer(text):
@@ -101,8 +112,9 @@ class Composer(BlockByBlock):
         return [message(line.strip(), data, self._last)]
 
     def to_state(self) -> dict[str, Any]:
-        return {**super().to_state(), "last": self._last}
+        return {**super().to_state(), "last": self._last, "start": [self._is_below_stars, self._is_starting]}
 
     def restore(self, state: dict[str, Any]) -> None:
         super().restore(state)
         self._last = state["last"]
+        self._is_below_stars, self._is_starting = (bool(flag) for flag in state["start"])

@@ -7,17 +7,24 @@ Tokens per second are per GPU. Steps begin at 0. A data set that has no sample i
 from __future__ import annotations
 
 import re
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from trainvitals.logs.cells import LEFT_OUT, Names, metrics_of
-from trainvitals.logs.grammar import LineByLine, Record
+from trainvitals.logs.grammar import LineByLine, Record, phase
 from trainvitals.logs.times import LineTimes
-from trainvitals.records import Step
+from trainvitals.records import Event, Step
 
 _FUNCTION = "record_current_batch_training_metrics"
 _MARKER = re.compile(_FUNCTION + r"[\] ].{0,200}?[\s,]step=(\d{1,15})[\s,]", re.ASCII)
 _PAIR = re.compile(r"(?<![\w/.])([A-Za-z_][\w/.-]{0,80})(?: \([\w/ ]{1,60}\))?=(\{[^{}]{0,500}\}|[^\s,{]{1,60})")
 _FIRST_OF_GROUPS = re.compile(r"\{'[^']{1,60}': ([^,}]{1,60})")
+#: Printed by every rank when it starts.
+_START = re.compile(
+    r"={3,40}(?:New Run|Resume training from `([^`]{1,1000})`|Load Model from `[^`]{1,1000}`) \S{1,60} on host:\S"
+)
+_STARTS = ("=New Run ", "=Resume training from ", "=Load Model from ")
+_SAVING = re.compile(r"\bSaving checkpoint to `([^`]{1,1000})` at batch count:(\d{1,15})\.", re.ASCII)
+_SAVED = re.compile(r"\bStep: (\d{1,15}), rank 0 save ckpt use [\d.]{1,20} s", re.ASCII)
 _NAMES: Names = {
     "loss": ("loss", 1.0),
     "lr": ("lr", 1.0),
@@ -32,7 +39,7 @@ _NAMES: Names = {
 
 
 class InternLM(LineByLine):
-    """No state: each line stands for itself."""
+    """State: whether a start was told that no step has followed yet."""
 
     name = "internlm"
     title = "InternLM, InternEvo"
@@ -42,10 +49,12 @@ class InternLM(LineByLine):
     )
     is_from_source = True
     literals: ClassVar[tuple[str, ...]] = (_FUNCTION,)
+    prelude: ClassVar[tuple[str, ...]] = _STARTS
 
     def __init__(self, times: LineTimes) -> None:
         super().__init__()
         self._times = times
+        self._is_starting = False
 
     @staticmethod
     def claims(line: str) -> bool:
@@ -54,7 +63,8 @@ class InternLM(LineByLine):
     def feed(self, line: str) -> list[Record]:
         found = _MARKER.search(line) if _FUNCTION in line and "loss=" in line else None
         if found is None:
-            return []
+            return self._side_line(line)
+        self._is_starting = False
         at = found.start() + len(_FUNCTION)
         pairs: list[tuple[str, str]] = []
         for pair in _PAIR.finditer(line, at):
@@ -65,3 +75,25 @@ class InternLM(LineByLine):
                 pairs.append((key, value))
         metrics = metrics_of(pairs, _NAMES)
         return [Step(int(found[1]), 0, self._times.find(line[: found.start()][-200:]), metrics.values, metrics.nonfinite)]
+
+    def _side_line(self, line: str) -> list[Record]:
+        text, time_ns = line.strip(), self._times.find(line[:80])
+        if "=" in line and any(literal in line for literal in _STARTS) and (found := _START.search(line)):
+            if self._is_starting:
+                return []
+            self._is_starting = True
+            if found[1]:
+                return [Event("resume", time_ns, text=text[:500], data={"path": found[1]})]
+            return [phase("start", "begin", text, None, time_ns)]
+        if "Saving checkpoint to `" in line and (found := _SAVING.search(line)):
+            return [phase("checkpoint", "begin", text, int(found[2]), time_ns, path=found[1])]
+        if "save ckpt use" in line and (found := _SAVED.search(line)):
+            return [phase("checkpoint", "end", text, int(found[1]), time_ns)]
+        return []
+
+    def to_state(self) -> dict[str, Any]:
+        return {**super().to_state(), "is_starting": self._is_starting}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        super().restore(state)
+        self._is_starting = bool(state["is_starting"])

@@ -11,7 +11,7 @@ import re
 from typing import ClassVar
 
 from trainvitals.logs.cells import LEFT_OUT, Names, metrics_of, pairs_of
-from trainvitals.logs.grammar import LineByLine, Record, message
+from trainvitals.logs.grammar import LineByLine, Record, message, phase
 from trainvitals.logs.times import LineTimes
 from trainvitals.records import Event, Step
 
@@ -19,6 +19,7 @@ _STEP = re.compile(r"(?:^|\s)(loss: [^\s,]{1,40}, .{0,300}?\bglobal_step: (\d{1,
 _OLD = re.compile(r"\bglobal step (\d{1,15}), epoch: \d{1,9}, batch: \d{1,15}, (?=loss: )", re.ASCII)
 _EVAL = re.compile(r"\beval_loss: ")
 _RESUMED = re.compile(r"\bContinuing training from global step (\d{1,15})", re.ASCII)
+_START = "***** Running training *****"
 _NAMES: Names = {
     "loss": ("loss", 1.0),
     "learning_rate": ("lr", 1.0),
@@ -46,7 +47,7 @@ class PaddleNLP(LineByLine):
     )
     is_from_source = True
     literals: ClassVar[tuple[str, ...]] = ("global_step: ", "global step ")
-    prelude: ClassVar[tuple[str, ...]] = ("Continuing training from global step",)
+    prelude: ClassVar[tuple[str, ...]] = ("Continuing training from global step", _START)
 
     def __init__(self, times: LineTimes) -> None:
         super().__init__()
@@ -66,6 +67,8 @@ class PaddleNLP(LineByLine):
         if "eval_loss: " in line and (evaluation := _EVAL.search(line)):
             metrics = metrics_of(pairs_of(line[evaluation.start() :]), {"eval_loss": ("validation_loss", 1.0)})
             return [message(line.strip(), {**metrics.values, **metrics.nonfinite}, None, self._times.find(line[:80]))]
+        if _START in line:
+            return [phase("start", "begin", line.strip(), None, self._times.find(line[:80]))]
         if "Continuing training" in line and (resumed := _RESUMED.search(line)):
             return [Event("resume", self._times.find(line[:80]), step=int(resumed[1]), text=line.strip()[:500])]
         return []
