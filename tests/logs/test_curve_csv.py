@@ -180,3 +180,8 @@ def test_a_missing_step_is_counted():
     for line in ("step,loss", "x,1", "1.5,1", "-1,2", "7"):
         grammar.feed(line)
     assert grammar.bad_records == 4
+
+
+def test_steps_that_are_counted_in_each_epoch_are_numbered_on():
+    _, steps, _ = parse("epoch,step,train_loss\n1,10,2.5\n1,20,2.4\n2,10,2.3\n2,20,2.2\n")
+    assert [(step.step, step.attempt) for step in steps] == [(10, 1), (20, 1), (30, 1), (40, 1)]

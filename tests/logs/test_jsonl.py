@@ -148,3 +148,12 @@ def test_a_restored_grammar_goes_on_exactly(cells, data):
     found += [record for line in lines[at:] for record in second.feed(line)] + second.finish()
     assert found == expected
     assert all(math.isfinite(value) for record in found if isinstance(record, Step) for value in record.values.values())
+
+
+def test_steps_that_are_counted_in_each_epoch_are_numbered_on_and_a_restart_keeps_its_numbers():
+    rows = [{"epoch": epoch, "step": step, "loss": 2.0} for epoch in (0, 1, 2) for step in (0, 50, 100)]
+    again = [{"epoch": 1, "step": step, "loss": 2.0} for step in (0, 50, 100)]
+    steps, _, _ = read(*rows, *again)
+    assert [step.step for step in steps] == [0, 50, 100, 101, 151, 201, 202, 252, 302, 101, 151, 201]
+    steps, _, _ = read(*({"epoch": step / 40, "step": step, "loss": 2.0} for step in (10, 20, 30, 10, 20)))
+    assert [step.step for step in steps] == [10, 20, 30, 10, 20]

@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 
 from trainvitals.logs.grammar import Record
 from trainvitals.logs.metric_names import Meaning, meaning_of
-from trainvitals.logs.step_rows import Row, RowJoiner, step_number, time_of
+from trainvitals.logs.step_rows import EpochSteps, Row, RowJoiner, step_number, time_of
 from trainvitals.logs.times import LineTimes
 from trainvitals.logs.values import parse_number, slug
 from trainvitals.schema import TRAIN_METRICS
@@ -48,6 +48,7 @@ class CurveCsv:
         self._times = times
         self._table: _Table | None = None
         self._joiner = RowJoiner()
+        self._epochs = EpochSteps()
         self._padding = _Padding()
         self.bad_records = 0
 
@@ -75,6 +76,8 @@ class CurveCsv:
         if row is None:
             self.bad_records += 1
             return []
+        if "epoch" in row.values and self._table.has_step:
+            row.step = self._epochs.number(row.step, row.values["epoch"][1])
         if self._table.is_plain:
             row.is_step = bool(row.values)
             return [*self._joiner.flush(), *row.records()] if is_full else self._joiner.add(row)
@@ -92,6 +95,7 @@ class CurveCsv:
             "header": self._table.header if self._table is not None else None,
             "joiner": self._joiner.to_state(),
             "padding": self._padding.to_state(),
+            "epochs": self._epochs.to_state(),
             "bad_records": self.bad_records,
         }
 
@@ -99,6 +103,7 @@ class CurveCsv:
         self._table = _Table.of_header(state["header"]) if state["header"] is not None else None
         self._joiner.restore(state["joiner"])
         self._padding.restore(state["padding"])
+        self._epochs.restore(state["epochs"])
         self.bad_records = int(state["bad_records"])
 
 
@@ -117,6 +122,7 @@ class _Table:
         if frozenset(lower) == _TENSORBOARD and self.value_at is not None:
             self.meanings[self.value_at] = meaning_of("loss")
         steps = [(meaning.rank, at) for at, meaning in enumerate(self.meanings) if meaning.kind == "step"]
+        self.has_step = bool(steps)
         self.step_at = min(steps)[1] if steps else (lower.index("epoch") if "epoch" in lower else None)
         seen: set[str] = set()
         for at, meaning in enumerate(self.meanings):

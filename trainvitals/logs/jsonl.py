@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 
 from trainvitals.logs.grammar import Record
 from trainvitals.logs.metric_names import meaning_of
-from trainvitals.logs.step_rows import Row, RowJoiner, step_number, time_of
+from trainvitals.logs.step_rows import EpochSteps, Row, RowJoiner, step_number, time_of
 from trainvitals.logs.times import LineTimes
 from trainvitals.logs.values import as_number
 
@@ -29,7 +29,7 @@ _SUMMARY = ("train_runtime", "train/train_runtime")
 
 
 class Jsonl:
-    """State: the step that is held, and where mmcv's epoch began."""
+    """State: the step that is held, and where the epoch began."""
 
     name = "jsonl"
     title = "JSON lines with a step and a loss: wandb history, LLaMA-Factory, mmengine, detectron2, home-made loggers"
@@ -43,7 +43,7 @@ class Jsonl:
     def __init__(self, times: LineTimes) -> None:
         self._times = times
         self._joiner = RowJoiner()
-        self._epoch, self._offset, self._last = -1, 0, -1
+        self._epochs = EpochSteps()
         self.bad_records = 0
 
     @staticmethod
@@ -69,23 +69,11 @@ class Jsonl:
         row = _row(flat, self._times)
         if row is None:
             return []
-        if flat.get("mode") in ("train", "val") and "iter" in flat and "epoch" in flat:
-            self._number_on(row, flat)
+        if flat.get("mode") == "val" and "iter" in flat:
+            row.step = self._epochs.last  # mmcv: its ``iter`` is that of the validation
+        else:
+            row.step = self._epochs.number(row.step, as_number(flat.get("epoch")))
         return self._joiner.add(row)
-
-    def _number_on(self, row: Row, flat: Mapping[str, Any]) -> None:
-        """mmcv counts its iterations in each epoch from 1: they are numbered on, by the last one of the epochs before."""
-        epoch = step_number(flat["epoch"]) or 0
-        if flat["mode"] == "val":
-            row.step = max(self._last, 0)  # its ``iter`` is that of the validation
-            return
-        if row.step <= self._last - self._offset and epoch > self._epoch >= 0:
-            self._offset = self._last
-        elif epoch < self._epoch:
-            self._offset = 0
-        self._epoch = epoch
-        row.step += self._offset
-        self._last = row.step
 
     def idle(self) -> list[Record]:
         return self._joiner.flush()
@@ -94,12 +82,11 @@ class Jsonl:
         return self._joiner.flush()
 
     def to_state(self) -> dict[str, Any]:
-        epochs = [self._epoch, self._offset, self._last]
-        return {"joiner": self._joiner.to_state(), "epochs": epochs, "bad_records": self.bad_records}
+        return {"joiner": self._joiner.to_state(), "epochs": self._epochs.to_state(), "bad_records": self.bad_records}
 
     def restore(self, state: dict[str, Any]) -> None:
         self._joiner.restore(state["joiner"])
-        self._epoch, self._offset, self._last = map(int, state["epochs"])
+        self._epochs.restore(state["epochs"])
         self.bad_records = int(state["bad_records"])
 
 

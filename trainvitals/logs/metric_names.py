@@ -68,7 +68,7 @@ _LR = (
     "learning rate group 0", "lr pg1", "lr pg 1", "lr base", "base lr", "actor lr", "group 0 lr", "opt lr",
 )  # fmt: skip
 _TOKENS_PER_S = (
-    "tokens per s", "tokens per sec", "tokens per second", "tokens sec", "tokens s", "tok s", "tok sec", "tok per sec",
+    "tokens per s", "tokens per sec", "tokens per second", "tokens sec", "tokens s", "tok s", "tok sec", "tok per sec", "tok per s",
     "throughput tokens per sec", "throughput tokens per second", "throughput total tokens per second", "throughput tps", "tps",
     "wps", "throughput tokens s", "tokens second", "throughput", "tokens per gpu per second", "tokens per second per gpu",
     "tokens per sec per gpu", "tokens s gpu", "tgs", "throughput device tokens per sec", "throughput device tps",

@@ -16,6 +16,7 @@ from trainvitals.records import Step
 MAX_STEP = 10**15
 #: Metrics of one step that are kept; what a person can look at is far below.
 _MAX_METRICS = 500
+_MAX_EPOCHS = 10_000
 #: A number that tells a time: seconds, milliseconds, microseconds or nanoseconds of 2001 to 2100. What is smaller is a duration.
 _UNITS_NS = ((10**9, 4_102_444_800), (10**6, 4_102_444_800_000), (10**3, 4_102_444_800_000_000), (1, 4_102_444_800_000_000_000))
 _FIRST_EPOCH_S = 1_000_000_000
@@ -152,6 +153,47 @@ class RowJoiner:
     def restore(self, state: dict[str, Any]) -> None:
         self._rows = [Row.of_state(row) for row in state["rows"]]
         self._given = int(state["given"])
+
+
+class EpochSteps:
+    """Numbers steps on over the epochs, for trainers that count them in each epoch from the start.
+
+    Only where the epoch rises while the step falls: a counter of the whole training never does that, and after a restart the
+    epoch does not rise. Steps of an epoch that was seen before keep the numbers they had.
+    """
+
+    def __init__(self) -> None:
+        self._starts: list[tuple[float, int]] = []  # epoch, what its steps are numbered on from
+        self._epoch = -1.0
+        self._raw = self._last = -1
+
+    def number(self, step: int, epoch: float | None) -> int:
+        """The step, numbered on; without an epoch, as in the epoch before."""
+        offset = self._starts[-1][1] if self._starts else 0
+        if epoch is not None and epoch == epoch:
+            if epoch > self._epoch >= 0 and step < self._raw:
+                offset = self._last + (step == 0)
+                self._starts.append((epoch, offset))
+                del self._starts[:-_MAX_EPOCHS]
+            elif epoch < self._epoch:
+                while self._starts and self._starts[-1][0] > epoch:
+                    self._starts.pop()
+                offset = self._starts[-1][1] if self._starts else 0
+            self._epoch = epoch
+        self._raw, self._last = step, step + offset
+        return self._last
+
+    @property
+    def last(self) -> int:
+        """The number that was given last, 0 before the first."""
+        return max(self._last, 0)
+
+    def to_state(self) -> list[Any]:
+        return [[list(start) for start in self._starts], self._epoch, self._raw, self._last]
+
+    def restore(self, state: list[Any]) -> None:
+        self._starts = [(float(epoch), int(offset)) for epoch, offset in state[0]]
+        self._epoch, self._raw, self._last = float(state[1]), int(state[2]), int(state[3])
 
 
 def step_number(value: object) -> int | None:
