@@ -27,9 +27,18 @@ def test_a_number_beyond_the_largest_unit_is_infinite():
     assert steps[3].nonfinite == {"loss": "nan", "grad_norm": "inf"}
 
 
-def test_loading_and_saving_and_the_start_are_events():
+def test_the_start_tells_from_which_step_and_saving_is_an_event():
     _, _, events = read_file("nanotron.log")
-    assert [(event.kind, event.step) for event in events] == [("resume", 1200), ("phase", None), ("phase", 1206)]
+    assert [(event.kind, event.step) for event in events] == [("resume", 1200), ("phase", 1206)]
+    assert events[0].data == {"path": "/ckpt/1200"}
+
+
+def test_a_start_from_nothing_is_no_resume():
+    line = "01/02/2026 03:04:05 [INFO]: iteration: {} / 90 | consumed_tokens: 1K | lm_loss: 2.5\n"
+    start = "01/02/2026 03:04:09 [INFO]: [Start training] datetime: 2026-01-02 03:04:09 | mbs: 2 | start_iteration_step: 0 | consumed_train_samples: 0\n"
+    _, steps, events = read(line.format(8) + start + line.format(9))
+    assert [event.data["phase"] for event in events] == ["start"]
+    assert [step.attempt for step in steps] == [1, 2]
 
 
 def test_a_line_with_a_validation_loss_only_is_no_step():

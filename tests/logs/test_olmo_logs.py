@@ -74,6 +74,14 @@ def test_a_block_without_end_keeps_little():
     assert len(str(grammar.to_state())) < 20_000
 
 
+def test_a_second_start_in_the_file_is_a_second_attempt():
+    start = "2026-01-02 03:04:01.678\thost-1:0\tscripts.train:230\tINFO\tStarting training...\n"
+    ours = start.replace("scripts.train", "train")
+    block = "2026-01-02 03:04:05.678\thost-1:0\tolmo.train:908\tINFO\t[step={}/1000]\n    train/CrossEntropyLoss=9.5\n"
+    _, steps, _ = read(ours + block.format(5) + start + block.format(6) + ours + block.format(7))
+    assert [(step.step, step.attempt) for step in steps] == [(5, 1), (6, 1), (7, 2)]
+
+
 def test_evaluation_progress_opens_no_record():
     assert not Olmo.claims("2026-01-02 03:04:05.678\thost-1:0\tolmo.train:908\tINFO\t[eval_step=3/16]")
     assert not Olmo.claims('log.info(f"[step={step}/{total},epoch={epoch}]")')

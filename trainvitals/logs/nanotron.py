@@ -7,7 +7,7 @@ Older versions print plain numbers. ``tokens_per_sec`` is that of all GPUs. The 
 from __future__ import annotations
 
 import re
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from trainvitals.logs.cells import LEFT_OUT, Names, metrics_of, parse_large_number, with_iso_dates
 from trainvitals.logs.grammar import LineByLine, Record, message, phase
@@ -17,7 +17,8 @@ from trainvitals.records import Event, Step
 
 _MARKER = re.compile(r"\biteration: (\d{1,15}) / \d{1,15} \| (?=[a-z_]{2,60}: )", re.ASCII)
 _SAVE = re.compile(r"\bSaving checkpoint at (\S{1,1000})")
-_LOAD = re.compile(r"\bLoading checkpoint from (\S{1,1000})")
+_LOAD = re.compile(r"\bLoading (?:checkpoint|weights) from (\S{1,1000})")
+_START_STEP = re.compile(r"\bstart_iteration_step: (\d{1,15})\b", re.ASCII)
 _LAST_NUMBER = re.compile(r"(\d{1,15})[/:]*\Z", re.ASCII)
 _START = "[Start training]"
 _NAMES: Names = {
@@ -36,7 +37,7 @@ _MAX_CELLS = 200
 
 
 class Nanotron(LineByLine):
-    """No state: each line stands for itself."""
+    """State: the checkpoint that was loaded last."""
 
     name = "nanotron"
     title = "nanotron"
@@ -47,11 +48,12 @@ class Nanotron(LineByLine):
     )
     is_from_source = True
     literals: ClassVar[tuple[str, ...]] = ("iteration: ",)
-    prelude: ClassVar[tuple[str, ...]] = (_START, "Loading checkpoint from")
+    prelude: ClassVar[tuple[str, ...]] = (_START, "Loading checkpoint from", "Loading weights from")
 
     def __init__(self, times: LineTimes) -> None:
         super().__init__()
         self._times = times
+        self._loaded: str | None = None
 
     @staticmethod
     def claims(line: str) -> bool:
@@ -73,14 +75,28 @@ class Nanotron(LineByLine):
 
     def _side_line(self, line: str) -> list[Record]:
         if _START in line:
-            return [phase("start", "begin", line.strip(), None, self._time(line[:200]))]
+            return [self._start(line)]
         if found := _SAVE.search(line):
             return [phase("checkpoint", "begin", line.strip(), _step_of(found[1]), self._time(line[:80]), path=found[1])]
         if found := _LOAD.search(line):
-            path = found[1].rstrip(":")
-            data = {"path": path}
-            return [Event("resume", self._time(line[:80]), step=_step_of(path), text=line.strip()[:500], data=data)]
+            self._loaded = found[1].rstrip(":")
         return []
+
+    def _start(self, line: str) -> Record:
+        time_ns = self._time(line[:200])
+        found = _START_STEP.search(line)
+        loaded, self._loaded = self._loaded, None
+        if found is None or int(found[1]) == 0:
+            return phase("start", "begin", line.strip(), None, time_ns)
+        data = {"path": loaded} if loaded else {}
+        return Event("resume", time_ns, step=int(found[1]), text=line.strip()[:500], data=data)
+
+    def to_state(self) -> dict[str, Any]:
+        return {**super().to_state(), "loaded": self._loaded}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        super().restore(state)
+        self._loaded = state["loaded"]
 
 
 def _pair(cell: str) -> tuple[str, str]:

@@ -29,7 +29,10 @@ _SAVED = re.compile(r"\bCheckpoint for step ([\d,]{1,20}) saved successfully", r
 _SAVED_TO = re.compile(r"\bCheckpoint saved to (\S{1,1000}?step(\d{1,15})\S{0,100})", re.ASCII)
 _RESUMED = re.compile(r"\b[wW]ill resume training from step ([\d,]{1,20})", re.ASCII)
 _LOADING = re.compile(r"\bLoading checkpoint from '?(\S{1,1000}?step(\d{1,15})[^\s'.]{0,100})", re.ASCII)
-_SIDE = re.compile(r"heckpoint |resume training from step")
+_START = re.compile(
+    r"(?<![\w.])(?:olmo[\w.]{0,200}|train):\d{1,6}(?:, rank=\d{1,7}\])?\s{1,20}(?:INFO\s{1,4})?Starting training\.\.\.\s*\Z", re.ASCII
+)
+_SIDE = re.compile(r"heckpoint |resume training from step|Starting training\.\.\.")
 _FIXED: Names = {
     "train/CrossEntropyLoss": ("loss", 1.0),
     "train/CE loss": ("loss", 1.0),
@@ -61,7 +64,7 @@ class Olmo(BlockByBlock):
     )
     is_from_source = True
     literals: ClassVar[tuple[str, ...]] = ("[step=",)
-    prelude: ClassVar[tuple[str, ...]] = ("ill resume training from step", "Loading checkpoint from")
+    prelude: ClassVar[tuple[str, ...]] = ("ill resume training from step", "Loading checkpoint from", "Starting training...")
 
     def __init__(self, times: LineTimes) -> None:
         super().__init__()
@@ -103,6 +106,8 @@ class Olmo(BlockByBlock):
         text = line.strip()
         if found := _RESUMED.search(line):
             return [Event("resume", time_ns, step=_integer(found[1]), text=text[:500])]
+        if _START.search(line):
+            return [phase("start", "begin", text, None, time_ns)]
         if found := _LOADING.search(line):
             return [Event("resume", time_ns, step=int(found[2]), text=text[:500], data={"path": found[1]})]
         if found := _SAVING.search(line):
