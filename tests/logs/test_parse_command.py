@@ -3,6 +3,7 @@
 import gzip
 import io
 import json
+import subprocess
 import sys
 from pathlib import Path
 
@@ -54,6 +55,20 @@ def test_a_compressed_log_and_standard_input_are_read(capsys, tmp_path, monkeypa
     for data in (raw, gzip.compress(raw)):
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data)))
         assert run(capsys, "-")[1] == plain
+
+
+def test_standard_input_is_read_as_it_comes():
+    command = [sys.executable, "-m", "trainvitals", "parse", "-"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        for step in (1, 2):
+            process.stdin.write(b"iter %d: loss 3.0, time 1.0ms, mfu 1.0%%\n" % step)
+            process.stdin.flush()
+            seen = json.loads(process.stdout.readline())
+            if seen["type"] == "event":
+                seen = json.loads(process.stdout.readline())
+            assert seen["step"] == step
+        process.stdin.close()
+        assert process.stdout.read() == b""
 
 
 def test_a_log_without_steps_is_no_error_but_is_said(capsys, tmp_path):

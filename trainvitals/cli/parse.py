@@ -24,6 +24,7 @@ from trainvitals.logs.tensorboard_records import lines_of_chunks, lines_of_direc
 from trainvitals.records import Event, Step
 
 _CHUNK_BYTES = 1 << 18
+_LONGEST_MAGIC = 64
 _LFS_POINTER = b"version https://git-lfs.github.com/spec/"
 _GZIP_MAGIC = b"\x1f\x8b"
 _BINARY_MAGIC = (
@@ -67,6 +68,8 @@ def run(args: argparse.Namespace) -> int:
             parser = reader
             steps += sum(isinstance(record, Step) for record in records)
             sys.stdout.write("".join(map(write_line, records)))
+            if args.file == "-":
+                sys.stdout.flush()  # a pipe may be a trainer that goes on for weeks
     finally:
         if parser is not None and (left_out := told_counters(parser.counters)):
             print(f"trainvitals parse: {args.file}: {left_out}.", file=sys.stderr)  # noqa: T201
@@ -148,19 +151,30 @@ def reading(shown: str) -> Iterator[None]:
 
 def text_chunks(raw: _Source, stack: ExitStack, shown: str) -> Iterable[bytes]:
     """The text of an open file in pieces: unzipped, event files as lines. Raises ``InputError`` for what is no log."""
-    first = raw.read(_CHUNK_BYTES)
+    first = _beginning(raw)
     rest = raw
     if first.startswith(_GZIP_MAGIC):
         unzipped = gzip.GzipFile(fileobj=io.BufferedReader(_Joined(first, raw)), mode="rb")
         stack.callback(unzipped.close)
         rest = unzipped
-        first = rest.read1(_CHUNK_BYTES)
+        first = _beginning(rest)
     chunks = itertools.chain([first] if first else [], iter(lambda: rest.read1(_CHUNK_BYTES), b""))
     if looks_like_event_file(first):
         yield from lines_of_chunks(chunks)
         return
     _refuse_what_is_no_log(first, shown)
     yield from broken_into_lines(chunks) if is_long_document(first) else chunks
+
+
+def _beginning(raw: _Source) -> bytes:
+    """Enough to tell what it is, and no more: a pipe's first lines are wanted before it has filled a whole chunk."""
+    first = b""
+    while len(first) < _CHUNK_BYTES and b"\n" not in first and (len(first) < _LONGEST_MAGIC or first.lstrip().startswith(b"{")):
+        more = raw.read1(_CHUNK_BYTES - len(first))
+        if not more:
+            break
+        first += more
+    return first
 
 
 def _refuse_what_is_no_log(first: bytes, shown: str) -> None:
