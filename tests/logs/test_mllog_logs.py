@@ -95,6 +95,12 @@ def test_a_count_that_is_no_multiple_of_the_batch_is_the_step():
     assert [step.step for step in steps] == [10, 20, 30, 40]
 
 
+@pytest.mark.parametrize("key", ["iteration_num", "epoch_num", "epoch"])
+def test_a_loss_of_an_iteration_or_of_an_epoch_is_a_step_of_that_number(key):
+    _, steps, _ = parse(entry("global_batch_size", 8) + "".join(entry("train_loss", 1.0, **{key: n}) for n in (1, 2, 3)))
+    assert [step.step for step in steps] == [1, 2, 3]
+
+
 def test_statistics_without_a_loss_are_no_steps():
     text = entry("run_start") + entry("tracked_stats", {"throughput": 5.5}, step=1920)
     text += entry("tracked_stats", {"validation_step_time": 0.1}, step=3) + entry("tracked_stats", {"warmup_time": 40.0}, step=0)

@@ -7,7 +7,7 @@ key ``train_loss``. Statistics without a loss (throughput, warm-up, validation t
 samples when it is a multiple of ``global_batch_size`` and the log says so by one of: ``samples_count`` is the same number; it
 is beyond ``max_steps``; the time since ``run_start`` fits that number of samples better than that number of steps; it is
 exactly one batch. Decided at the first step of a run, then kept. Where there is only ``samples_count``, the step is
-``samples_count / global_batch_size``.
+``samples_count / global_batch_size``; where neither is there, the epoch.
 """
 
 from __future__ import annotations
@@ -37,6 +37,9 @@ _NAMES = {
 _VALIDATIONS = ("eval_accuracy", "eval_loss", "eval_error", "eval_samples_accuracy")
 #: Benchmarks whose ``eval_accuracy`` is a loss (log perplexity), by how their names begin.
 _LOSS_BENCHMARKS = ("llama", "gpt", "moe", "mixtral", "deepseek", "flux")
+_STEPS = ("step", "iteration_num", "iteration", "curr_global_step")
+#: Of benchmarks that log a loss once an epoch.
+_EPOCHS = ("epoch_num", "epoch")
 _MAX_CONFIG_KEYS = 1000
 _MAX_STEP = 10**15
 
@@ -193,7 +196,7 @@ class MLLog:
         return int(batch) if batch is not None and 1 < batch < _MAX_STEP else 0
 
     def _step_of(self, metadata: Mapping[str, Any], time_ns: int | None, step_time_s: float | None) -> int | None:
-        step, count = _whole(metadata.get("step")), _whole(metadata.get("samples_count"))
+        step, count = _first_whole(metadata, _STEPS), _whole(metadata.get("samples_count"))
         batch = self._batch()
         if step is not None:
             if self._is_in_samples is None and step > 0 and step_time_s is not None:
@@ -203,7 +206,7 @@ class MLLog:
                 is_in_samples = self._holds_samples(step, count, time_ns, None)
             return step // batch if is_in_samples and batch else step
         if count is None:
-            return None
+            return _first_whole(metadata, _EPOCHS)
         self._is_count_in_steps = self._is_count_in_steps or not batch or count % batch != 0
         return count if self._is_count_in_steps else count // batch
 
@@ -281,6 +284,10 @@ def _bounded(value: object) -> str | float | bool | None:
     if number is not None and math.isfinite(number):
         return int(number) if number == int(number) and isinstance(value, int) else number
     return (value if isinstance(value, str) else json.dumps(value))[:500]
+
+
+def _first_whole(metadata: Mapping[str, Any], keys: tuple[str, ...]) -> int | None:
+    return next((number for key in keys if (number := _whole(metadata.get(key))) is not None), None)
 
 
 def _whole(value: object) -> int | None:
