@@ -113,6 +113,17 @@ def test_a_whole_nemo_2_log_is_read():
     ]  # fmt: skip
 
 
+def test_a_save_is_one_beginning_and_one_end_whatever_says_so():
+    path = "/results/x--val_loss=2.91-epoch=0-step=99-consumed_samples=400.0.ckpt"
+    line = "[NeMo I 2026-01-02 03:05:00 nemo_logging:393] "
+    text = f"{line}Scheduled async checkpoint save for {path}\n" * 2
+    text += f"{line}Successfully saved checkpoint from iteration      99 to {path}\n{line}Async checkpoint save for step 100 ({path}) finalized successfully.\n"
+    _, _, events = parse(text, format="nemo")
+    assert [(e.data["phase"], e.data["state"], e.step, e.data["path"]) for e in events] == [
+        ("checkpoint", "begin", 99, path), ("checkpoint", "end", 99, path),
+    ]  # fmt: skip
+
+
 def test_megatron_does_not_claim_nemos_line_first():
     parser, steps, _ = parse(
         "0: Training epoch 0, iteration 7/99 | lr: 1e-05 | global_step: 7 | reduced_train_loss: 6.2 | val_loss: 3.6\n"

@@ -175,10 +175,13 @@ class NeMo:
             step = _STEP_IN_PATH.search(path)
             return [phase("checkpoint", "begin", found[0], int(step[1]) if step else self._last, time_ns, path=path)]
         if found := _SAVE_END.search(line) or _SAVED.search(line):
-            if found[0] == self._told[2]:
-                return []
-            self._told[2] = found[0]
-            return [phase("checkpoint", "end", found[0], int(found[1]), time_ns, path=found[2])]
+            path = found[2].rstrip(".,")
+            if self._told[2] == f"saved {path}":
+                return []  # said twice, and by every rank
+            self._told[2] = f"saved {path}"
+            # The line counts one more than the name of the checkpoint.
+            step = _STEP_IN_PATH.search(path)
+            return [phase("checkpoint", "end", found[0], int(step[1] if step else found[1]), time_ns, path=path)]
         return []
 
     def to_state(self) -> dict[str, Any]:
