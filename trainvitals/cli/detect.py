@@ -18,7 +18,7 @@ FOUND_A_FAULT = 1
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of the command."""
     parser.add_argument(
-        "file", metavar="FILE", help="a trainer's log or a CSV (step,loss,grad_norm,lr,throughput); - = stdin, .gz is fine"
+        "file", metavar="FILE", help="whatever parse takes, or a CSV (step,loss,grad_norm,lr,throughput); - = stdin, .gz is fine"
     )
     parser.add_argument("--format", default="auto", metavar="NAME", help=FORMAT_HELP)
     parser.add_argument("--timezone", default="UTC", metavar="ZONE", help="time zone of times that name none (default: UTC)")

@@ -51,7 +51,7 @@ class _Source(Protocol):
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("file", metavar="FILE", help="the log; .gz is accepted, - reads standard input")
+    parser.add_argument("file", metavar="FILE", help="log, CSV, JSON, event file or a directory of them; .gz too, - = stdin")
     parser.add_argument("--format", default="auto", metavar="NAME", help=FORMAT_HELP)
     parser.add_argument("--timezone", default="UTC", metavar="ZONE", help="time zone of times that name none (default: UTC)")
     parser.add_argument("--config", metavar="FILE", help="settings whose [formats.NAME] tables are known as formats too")
