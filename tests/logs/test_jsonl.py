@@ -157,3 +157,27 @@ def test_steps_that_are_counted_in_each_epoch_are_numbered_on_and_a_restart_keep
     assert [step.step for step in steps] == [0, 50, 100, 101, 151, 201, 202, 252, 302, 101, 151, 201]
     steps, _, _ = read(*({"epoch": step / 40, "step": step, "loss": 2.0} for step in (10, 20, 30, 10, 20)))
     assert [step.step for step in steps] == [10, 20, 30, 10, 20]
+
+
+def test_the_only_loss_of_a_log_is_the_loss_whatever_its_name_and_one_of_several_is_not():
+    steps, _, _ = read(
+        {"step": 1, "train_loss_nats_per_byte": 2.5}, {"step": 2, "train_loss_nats_per_byte": 2.4, "aux_loss": 0.1}
+    )
+    assert [step.values["loss"] for step in steps] == [2.5, 2.4]
+    steps, _, _ = read({"step": 1, "actor_loss": 2.5, "critic_loss": 1.0}, {"step": 2, "actor_loss": 2.4})
+    assert [dict(step.values) for step in steps] == [{"actor_loss": 2.5, "critic_loss": 1.0}, {"actor_loss": 2.4}]
+    steps, _, _ = read({"step": 1, "loss": 2.5, "aux_loss": 0.5}, {"step": 2, "aux_loss": 0.4})
+    assert [step.values.get("loss") for step in steps] == [2.5, None]
+
+
+def test_a_count_of_valid_samples_in_a_training_step_is_no_validation():
+    steps, events, _ = read({"step": 1, "train/loss": 2.5, "train/valid_trajectories": 106, "mean_test_ratio": 0.5})
+    assert events == []
+    assert steps[0].values == {"loss": 2.5, "train_valid_trajectories": 106, "mean_test_ratio": 0.5}
+
+
+def test_one_line_an_epoch_is_counted_by_its_epoch_and_a_share_of_an_epoch_counts_nothing():
+    steps, events, _ = read({"epoch": 1, "train_loss": 2.5, "val_loss": 2.6}, {"epoch": 2, "train_loss": 2.25, "val_loss": 2.5})
+    assert [(step.step, step.values["loss"]) for step in steps] == [(1, 2.5), (2, 2.25)]
+    assert [event.data["validation_loss"] for event in events] == [2.6, 2.5]
+    assert not Jsonl.claims('{"loss": 2.5, "learning_rate": 0.1, "epoch": 1.0}')

@@ -13,12 +13,12 @@ from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar
 
 from trainvitals.logs.grammar import Record
-from trainvitals.logs.metric_names import meaning_of
-from trainvitals.logs.step_rows import EpochSteps, Row, RowJoiner, step_number, time_of
+from trainvitals.logs.metric_names import STEP_NAMES, meaning_of
+from trainvitals.logs.step_rows import MAX_STEP, EpochSteps, Row, RowJoiner, step_number, time_of
 from trainvitals.logs.times import LineTimes
 from trainvitals.logs.values import as_number
 
-_STEP_KEY = re.compile(r'step|iter|num_updates|"it"', re.IGNORECASE)
+_STEP_KEY = re.compile(r'step|iter|num_updates|"it"|"epoch"', re.IGNORECASE)
 _OBJECT = re.compile(r'\ufeff?[ \t]{0,40}\{[ \t]{0,4}"')
 _MAX_DEPTH = 6
 _MAX_KEYS = 1000
@@ -35,7 +35,17 @@ class Jsonl:
     title = "JSON lines with a step and a loss: wandb history, LLaMA-Factory, mmengine, detectron2, home-made loggers"
     example = '{"step": 120, "loss": 2.5, "lr": 0.0003, "grad_norm": 0.9, "time": 1770000000.5}'
     is_from_source = False
-    literals: ClassVar[tuple[str, ...]] = ('step"', 'steps"', 'Step"', 'Steps"', '"iter', '"Iter', '"num_updates"', '"it"')
+    literals: ClassVar[tuple[str, ...]] = (
+        'step"',
+        'steps"',
+        'Step"',
+        'Steps"',
+        '"iter',
+        '"Iter',
+        '"num_updates"',
+        '"it"',
+        '"epoch"',
+    )
     is_document = False
     is_weak = False
     prelude: ClassVar[tuple[str, ...]] = ()
@@ -71,7 +81,7 @@ class Jsonl:
             return []
         if flat.get("mode") == "val" and "iter" in flat:
             row.step = self._epochs.last  # mmcv: its ``iter`` is that of the validation
-        else:
+        elif not _counts_epochs(flat):
             row.step = self._epochs.number(row.step, as_number(flat.get("epoch")))
         return self._joiner.add(row)
 
@@ -88,6 +98,10 @@ class Jsonl:
         self._joiner.restore(state["joiner"])
         self._epochs.restore(state["epochs"])
         self.bad_records = int(state["bad_records"])
+
+
+def _counts_epochs(flat: Mapping[str, Any]) -> bool:
+    return not any(meaning_of(name).kind == "step" for name in flat)
 
 
 def _may_be_one(line: str) -> bool:
@@ -143,7 +157,10 @@ def _row(flat: Mapping[str, Any], times: LineTimes) -> Row | None:
         if number is not None:
             cells.append((name, number))
     if best is None:
-        return None
+        epoch = flat.get("epoch")  # one line an epoch; a share of an epoch (0.25, 1.0) counts nothing
+        if isinstance(epoch, bool) or not isinstance(epoch, int) or not 0 <= epoch < MAX_STEP:
+            return None
+        best = (len(STEP_NAMES), epoch)
     row = Row(best[1], 0, time_ns)
     named = next((flat[key] for key in _NAME_KEYS if isinstance(flat.get(key), str)), None)
     if named is not None and (number := as_number(flat.get("value"))) is not None:

@@ -37,11 +37,33 @@ STEP_NAMES = (
     "step", "steps", "train_step", "training_step", "iteration", "iterations", "iter", "iter_num", "it", "_step",
 )  # fmt: skip
 _TIME_NAMES = frozenset(
-    {"timestamp", "_timestamp", "ts", "wall_time", "wall time", "walltime", "datetime", "date", "created_at", "log_time", "time"}
+    {
+        "timestamp",
+        "_timestamp",
+        "ts",
+        "wall_time",
+        "wall time",
+        "walltime",
+        "datetime",
+        "date",
+        "created_at",
+        "log_time",
+        "time",
+        "timestamp_utc",
+        "utc",
+        "@timestamp",
+        "time_utc",
+        "timestamp_ms",
+        "time_ms",
+        "time_ns",
+        "timestamp_s",
+        "unix_time",
+    }
 )
 _WORD = re.compile(r"[a-z0-9]+")
 _CAMEL = re.compile(r"(?<=[a-z])(?=[A-Z][a-z])")
 _VALIDATION = frozenset({"val", "valid", "validation", "eval", "evaluation", "test", "dev", "holdout", "heldout", "valloss"})
+_VALIDATION_ALONE = frozenset({"val", "validation", "eval", "evaluation"})
 _TRAIN = frozenset({"train", "training", "trainer", "tr"})
 #: Words in front that say which part of the program wrote the value.
 _SPACES = frozenset(
@@ -54,7 +76,7 @@ _LOSS = (
     "loss", "lm loss", "total loss", "loss total", "reduced loss", "reduced train loss", "ce loss", "cross entropy loss",
     "crossentropyloss", "crossentropy loss", "cross entropy", "loss ce", "nll loss", "loss lm", "language model loss", "avg loss",
     "average loss", "mean loss", "loss avg", "loss mean", "loss metrics global avg loss", "global avg loss", "global loss",
-    "per token loss", "token loss", "batch loss", "loss batch", "minibatch loss", "running loss", "smoothed loss", "main loss",
+    "per token loss", "token loss", "elbo loss", "batch loss", "loss batch", "minibatch loss", "running loss", "smoothed loss", "main loss",
     "loss 0", "losses", "epoch loss",
 )  # fmt: skip
 _GRAD_NORM = (
@@ -145,6 +167,11 @@ def meaning_of(name: str) -> Meaning:
     if _VALIDATION.intersection(words):
         core = _core([word for word in words if word not in _VALIDATION and word != "epoch"])
         is_loss = core in _LOSS_NAMES or "valloss" in words
+        # ``train/valid_tokens`` and ``mean_test_ratio`` are of the training.
+        if not is_loss and (
+            words[0] in _TRAIN or not {words[0], words[-1], *_VALIDATION_ALONE.intersection(words)} & _VALIDATION
+        ):
+            return _train(text, words)
         return Meaning("validation", "validation_loss" if is_loss else (slug(text) or "x_validation"))
     return _train(text, words)
 
@@ -165,7 +192,7 @@ def _train(text: str, words: list[str]) -> Meaning:
     extra = slug(text)
     if extra is None:
         return _NONE
-    is_loss = "loss" in words and "epoch" not in words and sum(word in _TRAIN for word in words) < 2
+    is_loss = not {"loss", "losses"}.isdisjoint(words) and "epoch" not in words and sum(word in _TRAIN for word in words) < 2
     return Meaning("train", extra, is_of_a_step=is_loss)
 
 

@@ -12,6 +12,7 @@ from trainvitals.logs.metric_names import Meaning, meaning_of
 from trainvitals.logs.times import LineTimes, checked_time_ns
 from trainvitals.logs.values import Metrics, as_number, json_safe
 from trainvitals.records import Step
+from trainvitals.schema import TRAIN_METRICS
 
 MAX_STEP = 10**15
 #: Metrics of one step that are kept; what a person can look at is far below.
@@ -70,6 +71,10 @@ class Row:
         self.is_step = self.is_step or other.is_step
         self.time_ns = self.time_ns if self.time_ns is not None else other.time_ns
 
+    def loss_like(self) -> list[str]:
+        """Extra metrics that are losses by their name."""
+        return [name for name in self.values if "loss" in name and name not in TRAIN_METRICS and meaning_of(name).is_of_a_step]
+
     def records(self) -> list[Record]:
         """The step, if the row tells one, and the validation as an event."""
         found: list[Record] = []
@@ -113,6 +118,8 @@ class RowJoiner:
         self._open_steps = open_steps
         self._rows: list[Row] = []  # in order of their steps
         self._given = -1  # the last step that was given out since the last start
+        #: Extra metric that is taken as the loss: the only loss of the first step, where none has a usual name. "" = none
+        self._loss: str | None = None
 
     def add(self, row: Row) -> list[Record]:
         """Records that are complete now."""
@@ -132,12 +139,21 @@ class RowJoiner:
         if len(rows) > self._open_steps:
             oldest = rows.pop(0)
             self._given = oldest.step
-            found.extend(oldest.records())
+            found.extend(self._records(oldest))
         return found
+
+    def _records(self, row: Row) -> list[Record]:
+        if "loss" in row.values:
+            self._loss = ""
+        elif self._loss is None and row.is_step and (losses := row.loss_like()):
+            self._loss = losses[0] if len(losses) == 1 else ""
+        if self._loss and self._loss in row.values:
+            row.values["loss"] = row.values.pop(self._loss)
+        return row.records()
 
     def flush(self) -> list[Record]:
         """Everything that is held, in order."""
-        found = [record for held in self._rows for record in held.records()]
+        found = [record for held in self._rows for record in self._records(held)]
         self._rows.clear()
         self._given = -1
         return found
@@ -148,11 +164,12 @@ class RowJoiner:
         return len(self._rows)
 
     def to_state(self) -> dict[str, Any]:
-        return {"rows": [row.to_state() for row in self._rows], "given": self._given}
+        return {"rows": [row.to_state() for row in self._rows], "given": self._given, "loss": self._loss}
 
     def restore(self, state: dict[str, Any]) -> None:
         self._rows = [Row.of_state(row) for row in state["rows"]]
         self._given = int(state["given"])
+        self._loss = state["loss"]
 
 
 class EpochSteps:
