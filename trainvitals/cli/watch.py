@@ -30,6 +30,7 @@ from trainvitals.store.sink import open_sink, waiting_s
 from trainvitals.watch.breaker_action import BreakerAction
 from trainvitals.watch.checkpoint_scan import CheckpointScanner
 from trainvitals.watch.maintenance import Maintenance
+from trainvitals.watch.postmortem import PostmortemRunner
 from trainvitals.watch.proc import read_process
 from trainvitals.watch.sources import LocalProcessTable, RunSources
 from trainvitals.watch.watchdog import Watchdog
@@ -98,6 +99,7 @@ def build(settings: Settings, run_settings: RunSettings, store: Sink, clock: Clo
         ),
         scanner=CheckpointScanner(watcher, clock, settings.watch.checkpoint_scan_s, in_thread=scan_in_thread),
         breaker=BreakerAction(run_settings), node=host, say=_say,
+        postmortems=PostmortemRunner(run_settings, settings.logs),
     )  # fmt: skip
 
 

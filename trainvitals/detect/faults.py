@@ -72,6 +72,7 @@ def _message(rule: str, event: Event, step: int) -> str:
     data = event.data
     who = f" on {str(data['host'])[:100]}" if data.get("host") else ""
     who += f" rank {data['rank']}" if _is_whole(data.get("rank")) else ""
+    who += f" [{str(data['place'])[:200]}]" if data.get("place") else ""
     if rule == "out_of_memory":
         what = "the host's memory is used up" if data.get("memory") == "host" else "GPU memory is used up"
         return f"{what}{who} after step {format_step(step)}: {event.text[:200].strip()}"
@@ -80,7 +81,9 @@ def _message(rule: str, event: Event, step: int) -> str:
     parts = [f"{format_count(waited, 'rank')} waited"] if _is_whole(waited) else []
     missing = [rank for rank in data.get("ranks_missing") or () if _is_whole(rank)]
     if missing:
-        named = ", ".join(map(str, missing[:NAMED_RANKS])) + (" …" if len(missing) > NAMED_RANKS else "")
+        places = data.get("ranks_missing_places") or {}
+        shown = [f"{rank} [{places[str(rank)]}]" if str(rank) in places else str(rank) for rank in missing[:NAMED_RANKS]]
+        named = ", ".join(shown) + (" …" if len(missing) > NAMED_RANKS else "")
         at_least = "at least " if data.get("is_at_least") else ""
         parts.append(f"{at_least}rank{'' if len(missing) == 1 else 's'} {named} said nothing")
     if _is_whole(data.get("rank_behind")):

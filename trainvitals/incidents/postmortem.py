@@ -121,11 +121,11 @@ def rank_of(event: Event) -> int:
 
 
 def choose(
-    attempt: int, files: Sequence[FileFaults], started_ns: int | None = None, places: Mapping[int, str] | None = None,
-    reading: Reading | None = None,
+    attempt: int, files: Sequence[FileFaults], started_ns: int | None = None, until_ns: int | None = None,
+    places: Mapping[int, str] | None = None, reading: Reading | None = None,
 ) -> Postmortem:  # fmt: skip
-    """``started_ns``: when the attempt began, None = not known. ``places``: rank -> ``host/local rank/GPU``."""
-    found = [(file, event) for file in files for event in file.events if not _is_older(event, started_ns)]
+    """``started_ns``, ``until_ns``: when the attempt and the next one began, None = not known. ``places``: rank -> ``host/local rank/GPU``."""
+    found = [(file, event) for file in files for event in file.events if _is_within(event, started_ns, until_ns)]
     first = min(found, key=lambda item: _key(item, _earliest(found)), default=None)
     cause = _cause(*first, places or {}) if first is not None and rank_of(first[1]) < 9 else None
     victims = Counter({str(e.data.get("class")): 0 for _, e in found if first is None or e is not first[1]})
@@ -169,8 +169,12 @@ def _time(file: FileFaults, event: Event) -> int:
     return event.time_ns if event.time_ns is not None else file.mtime_ns
 
 
-def _is_older(event: Event, started_ns: int | None) -> bool:
-    return started_ns is not None and event.time_ns is not None and event.time_ns < started_ns - BEFORE_START_NS
+def _is_within(event: Event, started_ns: int | None, until_ns: int | None) -> bool:
+    """An event without a time may be of any attempt; the file's own time was looked at by whoever read it."""
+    if event.time_ns is None:
+        return True
+    is_late_enough = started_ns is None or event.time_ns >= started_ns - BEFORE_START_NS
+    return is_late_enough and (until_ns is None or event.time_ns < until_ns)
 
 
 def _cause(file: FileFaults, event: Event, places: Mapping[int, str]) -> Cause:

@@ -25,18 +25,23 @@ BUDGET_S = 30.0
 KEEP_S = 15.0
 MAX_WAITING = 8
 MAX_TROUBLES = 8
+NAMED_PLACES = 8
+#: History that is read again: the ends of the logs tell of later attempts.
+OLD_NS = 3_600 * 10**9
 #: A file that did not change since this long before the attempt began tells of another one.
 SLACK_NS = 60 * 10**9
 
 
 @dataclass(frozen=True)
 class Death:
-    """What is to be looked into. ``time_ns``: when the run was found dead; ``started_ns``: when the attempt began, None = not known."""
+    """What is to be looked into. ``time_ns``: when the run died; ``started_ns``: when the attempt began, ``until_ns``: when the next
+    one did; None = not known, or not yet."""
 
     attempt: int
     time_ns: int
-    started_ns: int | None
-    step: int | None = None
+    started_ns: int | None = None
+    until_ns: int | None = None
+    step: int = 0
 
 
 @dataclass(frozen=True)
@@ -71,12 +76,17 @@ class PostmortemRunner:
         self._done: Finished | None = None
 
     def ask(self, death: Death) -> None:
-        """Look into it as soon as possible; an attempt dies once."""
-        if len(self._waiting) < MAX_WAITING and all(known.attempt != death.attempt for known in self._waiting):
+        """Look into it as soon as possible, once."""
+        is_known = any((known.attempt, known.step) == (death.attempt, death.step) for known in self._waiting)
+        if len(self._waiting) < MAX_WAITING and not is_known:
             self._waiting.append(death)
 
-    def poll(self) -> Finished | None:
-        """A finished one, if there is one. Starts the next."""
+    def poll(self, newest_attempt: int, now_ns: int) -> Finished | None:
+        """A finished one, if there is one. Starts the next; a death that others followed long ago is not told from theirs."""
+        while not self._is_working and self._waiting and self._waiting[0].attempt < newest_attempt:
+            if now_ns - self._waiting[0].time_ns < OLD_NS:
+                break
+            self._waiting.pop(0)
         if not self._waiting:
             return None
         if not self._is_working:
@@ -163,7 +173,7 @@ def look_into(
     ]
     left = max(0, reading.listed - sum(counts.values())) + (not reading.is_listed)
     told = Reading(**counts, left=left, seconds=round(clock.monotonic_s() - began_s, 3), troubles=tuple(troubles))
-    result = choose(death.attempt, files, death.started_ns, _places(run.dir, death.attempt), told)
+    result = choose(death.attempt, files, death.started_ns, death.until_ns, rank_places(run.dir, death.attempt), told)
     choose_now(result)
     kept = budget.kept()
     if not kept or not settings.kept_attempts:
@@ -186,10 +196,24 @@ def _keep(budget: TailBudget, path: str, tail: Tail, events: list[Event]) -> Non
     budget.add(KeptTail(priority, path, gzip.compress(tail.data, 1, mtime=0), tail.size, tail.mtime_ns, facts))
 
 
-def _places(run_dir: str, attempt: int) -> Mapping[int, str]:
+def rank_places(run_dir: str, attempt: int) -> Mapping[int, str]:
     """Rank -> ``host/local rank/GPU``, when the trainer told it; else empty."""
     with contextlib.suppress(OSError, ValueError, KeyError):
         ranks = read_file(Path(run_dir) / METADATA_DIR / f"attempt-{attempt:05d}.json")["sections"]["ranks"]
         if isinstance(ranks, dict):
-            return {int(rank): str(place)[:200] for rank, place in ranks.items() if str(rank).isdigit()}
+            return {int(rank): str(place)[:200] for rank, place in ranks.items() if str(rank).isdecimal()}
     return {}
+
+
+def with_places(event: Event, places: Mapping[int, str]) -> Event:
+    """A ``fault`` event that names host and GPU beside its ranks."""
+    data = dict(event.data)
+    rank, missing = data.get("rank"), data.get("ranks_missing")
+    if isinstance(rank, int) and rank in places:
+        data["place"] = places[rank]
+        data.setdefault("host", places[rank].split("/", 1)[0])
+    if isinstance(missing, list):
+        named = {str(rank): places[rank] for rank in missing[:NAMED_PLACES] if isinstance(rank, int) and rank in places}
+        if named:
+            data["ranks_missing_places"] = named
+    return replace(event, data=data)

@@ -26,9 +26,11 @@ from trainvitals.store.protocol import Sink
 from trainvitals.store.sink import heartbeat_fields
 from trainvitals.watch.breaker_action import BreakerAction
 from trainvitals.watch.checkpoint_scan import CheckpointScanner, Scan, checkpoint_finding
+from trainvitals.watch.deaths import Deaths
 from trainvitals.watch.finding_events import finding_event, incident_event
 from trainvitals.watch.flood import FloodGate
 from trainvitals.watch.metadata import MetadataFiles
+from trainvitals.watch.postmortem import PostmortemRunner
 from trainvitals.watch.sources import RunSources
 
 #: Beyond this many uncommitted points nothing more is read: the trainer's own files are the longer queue.
@@ -50,6 +52,7 @@ class Counters:
     hook_lost: int = 0
     hook_errors: int = 0
     flooded_events: int = 0
+    tails_not_kept: int = 0
 
 
 @dataclass
@@ -66,13 +69,14 @@ class Watchdog:
 
     def __init__(
         self, settings: Settings, run: RunSettings, store: Sink, clock: Clock, sources: RunSources, scanner: CheckpointScanner,
-        breaker: BreakerAction, node: str, say: Callable[[str], None],
+        breaker: BreakerAction, node: str, say: Callable[[str], None], postmortems: PostmortemRunner | None = None,
     ) -> None:  # fmt: skip
         self._settings, self._run, self._store, self._clock = settings, run, store, clock
         self._sources, self._scanner, self._breaker, self._node, self._say = sources, scanner, breaker, node, say
         self._engine = Engine(run.name, settings.detect, settings.breaker)
         self._grouper = Grouper(run.name)
         self._metadata = MetadataFiles(run.dir, run.name)
+        self._deaths = Deaths(run, postmortems)
         self._pending = _Pending()
         self._counters = Counters()
         self._event_times: dict[str, int] = {}
@@ -121,6 +125,7 @@ class Watchdog:
         self._last_step, self._last_step_ns = state["last_step"]
         self._checkpoint_findings = {path: finding_from_mapping(data) for path, data in state["checkpoint_findings"].items()}
         self._trips = [finding_from_mapping(data) for data in state["trips"]]
+        self._deaths.restore(state.get("deaths", {}))
         if checkpoints is not None:
             self._checkpoint_state = checkpoints
             self._scanner.restore(checkpoints)
@@ -134,6 +139,7 @@ class Watchdog:
         self._checkpoint_findings, self._checkpoint_state = {}, None
         self._is_checkpoint_state_new = True
         self._trips = []
+        self._deaths.restore({})
 
     def turn(self) -> bool:
         """Read, detect, commit, act. Returns whether more is waiting to be read."""
@@ -146,6 +152,7 @@ class Watchdog:
         is_behind = self._sources.is_behind
         if not is_behind:  # a log that never falls silent must not hide a stall
             self._found(self._guarded(lambda: self._engine.tick(self._steady_ns())), now_ns)
+            self._take_postmortem(now_ns)
         scan = self._scanner.poll()
         if scan is not None:
             self._take_scan(scan, now_ns)
@@ -196,6 +203,7 @@ class Watchdog:
                 self._counters.hook_lost = max(self._counters.hook_lost, _count(record.data.get("lost")))
                 self._counters.hook_errors = max(self._counters.hook_errors, _count(record.data.get("errors")))
             self._metadata.take(record)
+            record = self._deaths.take(record, self._sources.attempt)
             if self._gate.lets_through(record.kind):
                 self._add_event(record)
             else:
@@ -227,11 +235,26 @@ class Watchdog:
             if incident is not None:
                 incident_ns = self._event_times.setdefault(incident.id + "#incident", incident.opened_at_ns)
                 self._add_event(incident_event(incident, finding.attempt, incident_ns))
+            self._deaths.found(finding, event_ns)
             if finding.rule == "breaker_trip":
                 self._trips.append(finding)
         for remembered in (self._event_times, self._told_severity):
             while len(remembered) > MAX_REMEMBERED:
                 remembered.pop(next(iter(remembered)))
+
+    def _take_postmortem(self, now_ns: int) -> None:
+        """What the ends of all logs said of a death, when they have been read."""
+        told = self._deaths.poll(self._sources.attempt, now_ns)
+        if told is None:
+            return
+        event, trouble = told
+        self._add_event(event)
+        self._pending.announcements.append(f"post-mortem of attempt {event.attempt}: {event.text}")
+        if trouble:
+            self._counters.tails_not_kept += 1
+            self.note(trouble, tails_not_kept=self._counters.tails_not_kept)
+            self._pending.announcements.append(trouble)
+        self._found(self._guarded(lambda: self._engine.update(event)), now_ns)
 
     def _take_scan(self, scan: Scan, now_ns: int) -> None:
         if scan.error and scan.error != self._scan_error:
@@ -345,6 +368,7 @@ class Watchdog:
             "last_step": [self._last_step, self._last_step_ns],
             "checkpoint_findings": {path: asdict(finding) for path, finding in self._checkpoint_findings.items()},
             "trips": [asdict(trip) for trip in self._trips],
+            "deaths": self._deaths.to_state(),
         }
         return _packed(state)
 
