@@ -66,6 +66,7 @@ def test_a_line_gives_the_names_of_the_schema_and_the_time_of_its_logger():
         ("step:  1  loss:  8.1  memory:  1.21GiB(0.86%)  data T:  0.0210s  tps: 12  tflops: 2.00  mfu: 1.00%opt: 0.0500s  loss AR: 0.1000s", 1, {"data_loading_s": 0.021, "opt_s": 0.05, "loss_ar_s": 0.1, "mfu": 1.0}),
         ("step:  1  loss:  8.1  memory:  1.21GiB(0.86%)  tps: 12  est_tflops: -1.00  est_mfu: -1.00%", 1, {"tokens_per_s": 12.0}),
         ("step:    1,000 token:   15,000,000  loss:  7.5000  lr: 1.2000e-05 gnorm:  9.37 memory:  0.39GiB tgs: 1,234 mfu: 12.00% [0:01:00<0:02:00]", 1000, {"tokens": 15e6, "lr": 1.2e-5, "grad_norm": 9.37, "tokens_per_s": 1234.0}),
+        ("step: 640/644 = 99.3789%  loss:  6.2116  memory: 87.04GiB(93.48%)  tps: 52,142  mfu: 3.09%", 640, {"loss": 6.2116, "mfu": 3.09}),
         ("step:  3  loss:  8.1  memory: 36.20GiB(81.50%)  GPU time: 12.300ms  CPU wall time: 13.100ms  wps: 1710", 3, {"gpu_time_s": 0.0123, "tokens_per_s": 1710.0}),
     ],
 )  # fmt: skip
@@ -109,6 +110,23 @@ def test_a_line_that_waits_for_its_loss_is_given_out_when_nothing_more_comes():
     parser = Parser()
     assert not [r for r in parser.feed(PLAIN.format(1, "-1.0").encode()) if isinstance(r, Step)]
     assert [r.step for r in parser.idle() if isinstance(r, Step)] == [1]
+
+
+def test_a_save_is_one_phase_whichever_ranks_say_so_and_when():
+    begin = HEAD + "Saving the checkpoint (or staging if async is enabled).\n"
+    end = HEAD + "Finished saving the checkpoint (or staging if async is enabled) in {} seconds.\n"
+    text = (
+        PLAIN.format(10, 3.0)
+        + begin * 2
+        + end.format("4.20")
+        + begin
+        + end.format("4.25")
+        + PLAIN.format(11, 3.0)
+        + end.format("5.00") * 2
+    )
+    _, _, events = parse(text)
+    found = [(e.data["state"], e.step, e.data.get("seconds")) for e in events if e.kind == "phase"]
+    assert found == [("begin", 10, None), ("end", 10, 4.2), ("end", 11, 5.0)]
 
 
 def test_a_nan_loss_is_nonfinite():

@@ -17,7 +17,9 @@ from trainvitals.logs.times import LineTimes
 from trainvitals.logs.values import Metrics, json_safe, parse_number, slug
 from trainvitals.records import Event, Step
 
-_MARKER = re.compile(r"(?<![\w.])step:\s{0,12}(\d[\d,]{0,18})\s{1,4}(?=[^|]{0,60}?\bloss:)", re.ASCII)
+_MARKER = re.compile(
+    r"(?<![\w.])step:\s{0,12}(\d[\d,]{0,18})(?:/\d{1,15})?(?: = [\d.]{1,12}%)?\s{1,4}(?=[^|]{0,60}?\bloss:)", re.ASCII
+)
 _PAIR = re.compile(
     r"([A-Za-z][\w/()%-]{0,39}(?: [A-Za-z]\w{0,19}){0,2}):\s{0,12}"
     r"([-+]?(?:\d[\d,]{0,30}(?:\.\d{0,30})?(?:[eE][-+]?\d{1,4})?|nan|inf)|N/A)(GiB\(([\d.]{1,12})%\)|GiB|ms|s|%|)(?![\d.])",
@@ -86,6 +88,7 @@ class TorchTitan:
         self._started_at: int | None = None
         self._loading: list[str] = []  # path of the checkpoint that was loaded, and the seconds it took
         self._is_saving = False
+        self._saved_at: int | None = None
         self._config: list[str] | None = None
         self._config_time_ns: int | None = None
         self.bad_records = 0
@@ -172,12 +175,13 @@ class TorchTitan:
             self._loading = [*self._loading[:1], loaded[1]] if self._loading else []
             return []
         if "Saving the checkpoint" in line:
-            if self._is_saving:
+            if self._is_saving or self._saved_at == self._last:
                 return []  # every rank says it
             self._is_saving = True
             return [phase("checkpoint", "begin", line.strip(), self._last or None, time_ns)]
-        if (saved := _SAVED.search(line)) and self._is_saving:
-            self._is_saving = False
+        # Older releases say only that they finished.
+        if (saved := _SAVED.search(line)) and (self._is_saving or self._saved_at != self._last):
+            self._is_saving, self._saved_at = False, self._last
             seconds = parse_number(saved[1])
             data = {"seconds": seconds} if seconds is not None else {}
             return [phase("checkpoint", "end", line.strip(), self._last or None, time_ns, **data)]
@@ -188,7 +192,7 @@ class TorchTitan:
         if stage == "training" and step == self._started_at:
             return []
         records = self._release(0)
-        self._started_at, self._is_saving = step, False
+        self._started_at, self._is_saving, self._saved_at = step, False, None
         loading, self._loading = self._loading, []
         if step <= 1:
             return records if stage == "told" else [*records, phase("start", "begin", line.strip(), None, time_ns)]
@@ -220,7 +224,7 @@ class TorchTitan:
             "last": self._last,
             "start": [self._stage, self._started_at],
             "loading": self._loading,
-            "is_saving": self._is_saving,
+            "saving": [self._is_saving, self._saved_at],
             "config": self._config,
             "config_time_ns": self._config_time_ns,
             "bad_records": self.bad_records,
@@ -231,7 +235,7 @@ class TorchTitan:
         self._last = int(state["last"])
         self._stage, self._started_at = state["start"]
         self._loading = list(state["loading"])
-        self._is_saving = bool(state["is_saving"])
+        self._is_saving, self._saved_at = state["saving"]
         self._config = list(state["config"]) if state["config"] is not None else None
         self._config_time_ns = state["config_time_ns"]
         self.bad_records = int(state["bad_records"])
