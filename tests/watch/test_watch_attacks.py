@@ -140,8 +140,8 @@ def test_a_flood_of_log_lines_is_bounded_in_the_store_and_counted(bench, tmp_pat
     bench.store.close()
     (tmp_path / "flood").mkdir()
     bench = Bench(tmp_path / "flood", logs=[str(tmp_path / "flood" / "run" / "*.out")])
-    line = "[rank0]: OVERFLOW! Rank 0 Skipping step. Attempted loss scale: 65536, reducing to 32768\n"
-    (bench.dir / "train.out").write_text("".join(f"{number} {line}" for number in range(BURST + 500)))
+    line = "[rank0]: OVERFLOW! Rank 0 Skipping step. Attempted loss scale: {}, reducing to {}\n"
+    (bench.dir / "train.out").write_text("".join(line.format(65536 + n, 32768 + n) for n in range(BURST + 500)))
     bench.header()
     bench.train(0, 3)
     bench.watchdog.turn()
@@ -160,7 +160,7 @@ def test_a_log_that_never_falls_silent_does_not_hide_a_stall_or_a_death(tmp_path
     for second in range(400):
         bench.clock.advance(5)
         with (bench.dir / "train.out").open("a") as file:
-            file.write(f"{second} OVERFLOW! Rank 0 Skipping step. Attempted loss scale: 65536, reducing to 32768\n")
+            file.write(f"{second} OVERFLOW! Rank 0 Skipping step. Attempted loss scale: {}, reducing to {}\n")
         assert bench.watchdog.turn() is False
     assert any(event.data["reason"] == "process gone" for event in bench.events("attempt_end"))
     bench.store.close()
@@ -173,7 +173,7 @@ def test_a_log_that_never_falls_silent_does_not_hide_a_stall_or_a_death(tmp_path
     for second in range(400):
         bench.clock.advance(5)
         with (bench.dir / "train.out").open("a") as file:
-            file.write(f"{second} OVERFLOW! Rank 0 Skipping step. Attempted loss scale: 65536, reducing to 32768\n")
+            file.write(f"{second} OVERFLOW! Rank 0 Skipping step. Attempted loss scale: {}, reducing to {}\n")
         bench.watchdog.turn()
     assert any(event.data["rule"] == "stall" for event in bench.events("finding"))
     bench.store.close()

@@ -228,6 +228,7 @@ def _suspects(found: Sequence[tuple[FileFaults, Event]]) -> tuple[int, ...]:
             return tuple(_whole(event.data.get("ranks_missing"))[:MAX_SUSPECTS])
         waited.update(named)
         size = max(size, *_whole([event.data.get("world_size")]), 0)
+    size = max(size, *(rank + 1 for rank in waited), 0)
     missing = [rank for rank in range(size) if rank not in waited]
     return tuple(missing[:MAX_SUSPECTS]) if waited and len(missing) <= len(waited) else ()
 
