@@ -54,6 +54,19 @@ def test_the_older_tag_is_read_and_the_mean_over_an_epoch_is_no_step():
     assert [(step.step, step.values["loss"]) for step in steps] == [(40, 7.5)]
 
 
+def test_the_norms_of_a_hundred_layers_before_the_loss_hide_nothing():
+    layers = "".join(f'"gnorm_layer{n}": "0.1", "gmax_layer{n}": "0.01", "gnorm_head{n}": "0.2", ' for n in range(120))
+    line = '2026-01-02 03:04:05 | INFO | train_inner | {"epoch": 1, %s"loss": "7.5", "num_updates": "40", "gnorm": "1.5"}\n'
+    _, steps, _ = read(line % layers)
+    assert (steps[0].step, steps[0].values["loss"], steps[0].values["grad_norm"]) == (40, 7.5, 1.5)
+
+
+def test_an_update_that_was_skipped_is_no_step():
+    line = "2026-01-02 03:04:05 | INFO | train_inner | epoch 001:      {} / 78 {}loss_scale=16, train_wall=0, wall=7\n"
+    _, steps, _ = read(line.format(3, "") + line.format(4, "loss=1.006, ppl=2.01, num_updates=1, lr=2e-07, gnorm=0.056, "))
+    assert [step.step for step in steps] == [1]
+
+
 def test_hydras_prefix_is_read_too():
     train = '[2026-01-02 03:04:10,500][train_inner][INFO] - {"epoch": 1, "loss": "7.5", "num_updates": "40", "wps": "100"}\n'
     valid = '[2026-01-02 03:04:20,500][valid][INFO] - {"epoch": 1, "valid_loss": "7.1", "valid_num_updates": "40"}\n'

@@ -31,6 +31,15 @@ def test_restoring_saving_and_evaluating_are_events():
     assert events[-1].data == {"validation_loss": 9.701, "total_weights": 524288.0}
 
 
+def test_the_oldest_line_and_maxdiffusions_are_read():
+    _, steps, _ = read(
+        "completed step: 15107, seconds: 2.167, TFLOP/s: 36.722, loss: 2.191\n"
+        "completed step: 15108, seconds: 11.7, TFLOP/s/device: 348.7, Tokens/s/device: 6760.2, Samples/s/device: 0.0854, loss: 1.540\n"
+    )
+    assert steps[0].values == {"step_time_s": 2.167, "tflops_per_gpu": 36.722, "loss": 2.191}
+    assert steps[1].values["samples_per_s"] == 0.0854
+
+
 def test_two_hosts_in_one_line_are_two_records():
     _, steps, _ = read(
         "completed step: 1, seconds: 1.0, TFLOP/s/device: 3.0, loss: 9.5completed step: 2, seconds: 1.0, TFLOP/s/device: 3.0, loss: 9.4\n"

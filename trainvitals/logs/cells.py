@@ -11,7 +11,8 @@ from trainvitals.logs.values import Metrics, parse_number, slug
 #: A trainer's name -> (metric, factor); the metric "" is left out.
 Names = Mapping[str, tuple[str, float]]
 LEFT_OUT = ("", 1.0)
-_MAX_PAIRS = 300
+#: metaseq logs several norms of each of 96 layers before the loss.
+_MAX_PAIRS = 1000
 
 _YEAR_FIRST = re.compile(r"(?<!\d)(\d{4})/(\d\d)/(\d\d)(?= \d\d:\d\d)", re.ASCII)
 _YEAR_LAST = re.compile(r"(?<![\d/])(\d\d)/(\d\d)/(\d{4})(?= \d\d:\d\d)", re.ASCII)

@@ -38,7 +38,7 @@ _SAVED = re.compile(r"\b[sS]aved checkpoint (\S{1,1000}) \(epoch \d{1,9} @ (\d{1
 #: The first line of a run, before its meter has seen two updates.
 _NOT_KNOWN_YET = (("wps", "0"), ("ups", "0"))
 _DECODER = json.JSONDecoder()
-_MAX_JSON = 20_000
+_MAX_JSON = 60_000
 _NAMES: Names = {
     "loss": ("loss", 1.0),
     "gnorm": ("grad_norm", 1.0),
