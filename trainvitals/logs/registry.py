@@ -19,6 +19,7 @@ from trainvitals.logs.home_made import FormatTable, make_grammar
 from trainvitals.logs.hook_jsonl import HookJsonl
 from trainvitals.logs.huggingface import HuggingFace
 from trainvitals.logs.huggingface_state import HuggingFaceState
+from trainvitals.logs.imagenet import ImageNet
 from trainvitals.logs.internlm import InternLM
 from trainvitals.logs.jsonl import Jsonl
 from trainvitals.logs.lightning_bar import LightningBar
@@ -66,6 +67,7 @@ _ALL: tuple[type[Any], ...] = (
     TorchTune,
     InternLM,
     PaddleNLP,
+    ImageNet,
     Timm,
     TFEstimator,
     Cerebras,
