@@ -160,7 +160,7 @@ def test_a_log_that_never_falls_silent_does_not_hide_a_stall_or_a_death(tmp_path
     for second in range(400):
         bench.clock.advance(5)
         with (bench.dir / "train.out").open("a") as file:
-            file.write(f"{second} OVERFLOW! Rank 0 Skipping step. Attempted loss scale: {}, reducing to {}\n")
+            file.write(f"{second} OVERFLOW! Rank 0 Skipping step. Attempted loss scale: 65536, reducing to 32768\n")
         assert bench.watchdog.turn() is False
     assert any(event.data["reason"] == "process gone" for event in bench.events("attempt_end"))
     bench.store.close()
@@ -173,7 +173,7 @@ def test_a_log_that_never_falls_silent_does_not_hide_a_stall_or_a_death(tmp_path
     for second in range(400):
         bench.clock.advance(5)
         with (bench.dir / "train.out").open("a") as file:
-            file.write(f"{second} OVERFLOW! Rank 0 Skipping step. Attempted loss scale: {}, reducing to {}\n")
+            file.write(f"{second} OVERFLOW! Rank 0 Skipping step. Attempted loss scale: 65536, reducing to 32768\n")
         bench.watchdog.turn()
     assert any(event.data["rule"] == "stall" for event in bench.events("finding"))
     bench.store.close()
