@@ -19,6 +19,7 @@ from trainvitals.clock import Clock, SystemClock
 from trainvitals.errors import InputError
 from trainvitals.logs.cursor import Cursor, begins_with
 from trainvitals.logs.parser import Parser
+from trainvitals.logs.tensorboard_records import EventFileReader, looks_like_event_file
 from trainvitals.records import Event, Step
 
 _CHUNK_BYTES = 1 << 18
@@ -47,6 +48,13 @@ class _Stream:
         self.quiet_since_s: float | None = None  # the path is gone and nothing was read since
         self.has_news = True  # something was read since the end of the file was last met
         self.silent_since_s: float | None = None  # the end was met then; None when its silence was told already
+        self.events: EventFileReader | None = None  # the file is one of TensorBoard's
+
+    def text_of(self, data: bytes) -> bytes:
+        """What the parser reads of the bytes read last. Raises ``InputError`` when the package for event files is missing."""
+        if self.cursor.offset == len(data):
+            self.events = EventFileReader() if looks_like_event_file(data) else None
+        return data if self.events is None else self.events.feed(data)
 
     def close(self) -> None:
         self.cursor.close()
@@ -237,10 +245,13 @@ class LogSource:
                     stream.quiet_since_s = None
                     stream.has_news = True
                     stream.parser.mtime_ns = stream.cursor.mtime_ns
-                    records.extend((stream.path, record) for record in stream.parser.feed(data))
+                    records.extend((stream.path, record) for record in stream.parser.feed(stream.text_of(data)))
                 elif not self._move_on(stream, present):
                     self._listen(stream, records)
                     break
+        except InputError:  # an event file, and no package that reads it: nothing of it is lost, it is read when there is one
+            self._note_unreadable(stream.path)
+            stream.cursor.rewind()
         except OSError:
             # A stale handle on a network disk: the file is opened again by name in the next poll.
             self._note_unreadable(stream.path)
@@ -296,7 +307,12 @@ class LogSource:
         return {
             "version": 1,
             "streams": [
-                {"path": path, "cursor": stream.cursor.to_state(), "parser": stream.parser.to_state()}
+                {
+                    "path": path,
+                    "cursor": stream.cursor.to_state(),
+                    "parser": stream.parser.to_state(),
+                    "events": stream.events.to_state() if stream.events is not None else None,
+                }
                 for path, stream in self._streams.items()
             ],
             "finished": [[*identity, *fingerprint] for identity, fingerprint in self._finished.items()],
@@ -317,6 +333,9 @@ class LogSource:
             parser.restore(saved["parser"])
             stream = _Stream(saved["path"], parser, Cursor.from_state(saved["cursor"]))
             stream.is_restored = True
+            if saved.get("events") is not None:
+                stream.events = EventFileReader()
+                stream.events.restore(saved["events"])
             self._streams[stream.path] = stream
         self._finished = {(device, inode): (length, digest) for device, inode, length, digest in state["finished"]}
         self._counts = {name: int(count) for name, count in state["counters"].items()}
