@@ -43,6 +43,7 @@ def parse(text, format="auto"):
         ("step 00012/21400 ( 0.06%) | loss: 4.123456 | grad_norm: 0.5000 | lrm: 1.00 | dt: 500.12ms | data_wait: 1.50ms | tok/sec: 1,000,000 | bf16_mfu: 48.10 | epoch: 1 | total time: 1.20m | eta: 9.1m", 12, {"loss": 4.123456, "grad_norm": 0.5, "lrm": 1.0, "step_time_s": 0.50012, "data_wait_s": 0.0015, "tokens_per_s": 1e6, "mfu": 48.1, "epoch": 1.0}),
         ("Step 00010/00500 | Training loss: 1.234567| lrm: 0.900000| num_tokens: 12,345", 10, {"loss": 1.234567, "lrm": 0.9, "num_tokens": 12345.0}),
         ("12 train 9.700000", 12, {"loss": 9.7}),
+        ("Step 7 | Time: 12.34s | Loss: 0.1234 | Entropy: 0.5000 | Mismatch KL: 0.0010 | Grad. Norm: 0.2500 | LR: 1.00e-06 | Throughput: 12345 tokens/s | MFU: 31.5% | Peak Mem.: 60.1/79.2 GiB (75.9%)", 7, {"step_time_s": 12.34, "loss": 0.1234, "entropy": 0.5, "mismatch_kl": 0.001, "grad_norm": 0.25, "lr": 1e-6, "tokens_per_s": 12345.0, "mfu": 31.5}),
     ],
 )  # fmt: skip
 def test_each_relative_is_read(line, step, values):
@@ -108,6 +109,7 @@ def test_a_clock_that_is_set_back_gives_no_negative_time():
         "step 12 | some text | more",
         "step 12 | loss: 3.0 | accuracy: 0.5",
         "Step 1 | loss:1.9 lr:2e-5 tokens_per_second_per_gpu:1000",
+        "Step 7 | Time: 12.34s | Reward: 0.5000 | Throughput: 12345 tokens/s",
         "step 12 | val loss: 3.0 | lr 1e-5",
         "12 train 9.7",
         "epoch 12 train 9.700000",

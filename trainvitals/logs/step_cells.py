@@ -1,6 +1,6 @@
 """Lines of one step in cells: ``step  12/19560 | loss 4.12 (+0.1z)| norm 0.5 (…)| lr 6.0e-04 | 300.1 ms | 45.1% bf16 MFU | …``.
 
-build-nanogpt, llm.c and nanochat write so, and whoever began from one of them. A line is theirs when it holds a training loss
+build-nanogpt, llm.c, nanochat and prime-rl write so, and whoever began from one of them. A line is theirs when it holds a training loss
 and one more cell that only a training loop prints.
 """
 
@@ -18,7 +18,7 @@ _HEAD = re.compile(
 _NUMBER = r"([-+]?(?:\d[\d,]{0,20}(?:\.\d{0,20})?(?:[eE][-+]?\d{1,4})?|nan|inf))"
 #: ``loss: 9.7``, ``loss 4.12 (+0.1z)``, ``dt: 420.00ms``
 _NAMED = re.compile(
-    rf",?\s{{0,2}}\(?([A-Za-z][\w/ -]{{0,40}}?)(?:[:=]\s{{0,8}}|\s{{1,8}}){_NUMBER}\s?(ms|s|m|h|%|)\s?(?:\(.{{0,40}}\))?\Z",
+    rf",?\s{{0,2}}\(?([A-Za-z][\w/. -]{{0,40}}?)(?:[:=]\s{{0,8}}|\s{{1,8}}){_NUMBER}\s?(ms|s|m|h|%|tok(?:ens)?/s(?:ec)?|)\s?(?:\(.{{0,40}}\))?\Z",
     re.ASCII,
 )
 #: ``300.12 ms``, ``45.1% bf16 MFU``, ``1748000 tok/s``
@@ -35,6 +35,8 @@ _NAMES = {
     "grad norm": "grad_norm",
     "grad_norm": "grad_norm",
     "gnorm": "grad_norm",
+    "grad. norm": "grad_norm",
+    "throughput": "tokens_per_s",
     "dt": "step_time_s",
     "time": "step_time_s",
     "tok/sec": "tokens_per_s",
@@ -93,6 +95,8 @@ def _named(text: str) -> tuple[str | None, float | None]:
     if key in _CLOCKS or value is None:
         return None, None
     name = _NAMES.get(key)
+    if name == "tokens_per_s" and key == "throughput" and not found[3].startswith("tok"):
+        name = None  # of samples, or of nobody knows what
     if name is None:
         name = slug(f"{key}_s" if found[3] in _UNITS else key)
     return name, value * _UNITS.get(found[3], 1.0)
