@@ -1,16 +1,15 @@
-"""What the hook costs the trainer, beside TensorBoard's writers in the same run when they are installed.
+"""What the hook costs the trainer, beside the peers of ``bench/hook_peers.py`` in the same run (how to install them stands there).
 
     python bench/hook.py [--steps 5000] [--repeats 3] [--directory DIR]
 
 Two loops per peer, each in a process of its own: back to back, and with about 0.5 ms of Python work between calls. A
-"call" is everything the loop waits for in one step of 6 values. Then the loss of records when the process is killed with
-SIGKILL at a random moment. Prints a table and one JSON line. Times depend on the machine: compare within one run.
+"call" is everything the loop waits for in one step of 6 values. CPU is that of the process and of the helpers it started.
+Then the loss of steps when the process is killed with SIGKILL at a random moment. Prints a table and one JSON line. Times depend on the machine: compare within one run.
 """
 
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import json
 import os
 import random
@@ -22,74 +21,14 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-NAMES = ("loss", "grad_norm", "lr", "tokens_per_s", "step_time_s", "mfu")
-Log = Callable[[int, list[float]], None]
+from bench.hook_peers import PEERS
 
-
-def hook(directory: str, mode: str) -> tuple[Log, Callable[[], None]]:
-    """Our recorder."""
-    from trainvitals.hook import Recorder
-
-    recorder = Recorder(directory, run="bench", writer=mode)
-    log = recorder.log
-
-    def call(step: int, v: list[float]) -> None:
-        log(step, loss=v[0], grad_norm=v[1], lr=v[2], tokens_per_s=v[3], step_time_s=v[4], mfu=v[5])
-
-    return call, recorder.close
-
-
-def plain_append(directory: str) -> tuple[Log, Callable[[], None]]:
-    """The floor: json.dumps and one write per step, without any care."""
-    descriptor = os.open(str(Path(directory) / "metrics.rank00000.jsonl"), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-
-    def call(step: int, v: list[float]) -> None:
-        document = {"type": "step", "step": step, "time_ns": time.time_ns(), "values": dict(zip(NAMES, v, strict=True))}
-        os.write(descriptor, (json.dumps(document) + "\n").encode())
-
-    return call, lambda: os.close(descriptor)
-
-
-def summary_writer(directory: str, module: str) -> tuple[Log, Callable[[], None]]:
-    """A SummaryWriter with the TensorBoard interface."""
-    writer = importlib.import_module(module).SummaryWriter(directory)
-
-    def call(step: int, v: list[float]) -> None:
-        for name, value in zip(NAMES, v, strict=True):
-            writer.add_scalar(name, value, step)
-
-    return call, writer.close
-
-
-def event_file_writer(directory: str) -> tuple[Log, Callable[[], None]]:
-    """TensorBoard's own event writer, as torch.utils.tensorboard uses it (one event a scalar, queue of 10)."""
-    from tensorboard.compat.proto.event_pb2 import Event
-    from tensorboard.compat.proto.summary_pb2 import Summary
-    from tensorboard.summary.writer.event_file_writer import EventFileWriter
-
-    writer = EventFileWriter(directory, 10, 120)
-
-    def call(step: int, v: list[float]) -> None:
-        for name, value in zip(NAMES, v, strict=True):
-            summary = Summary(value=[Summary.Value(tag=name, simple_value=value)])
-            writer.add_event(Event(wall_time=time.time(), step=step, summary=summary))
-
-    return call, writer.close
-
-
-PEERS: dict[str, tuple[str, Callable[[str], tuple[Log, Callable[[], None]]]]] = {
-    "trainvitals direct": ("", lambda d: hook(d, "direct")),
-    "trainvitals queued": ("", lambda d: hook(d, "queued")),
-    "json.dumps + write": ("", plain_append),
-    "torch.utils.tensorboard": ("torch", lambda d: summary_writer(d, "torch.utils.tensorboard")),
-    "tensorboard event writer": ("tensorboard", event_file_writer),
-    "tensorboardX": ("tensorboardX", lambda d: summary_writer(d, "tensorboardX")),
-}
+#: After a kill: what a peer's own helper process still writes counts as written, when it is there within this time.
+SETTLE_S = 3.0
 
 
 def work(seconds: float) -> float:
@@ -102,11 +41,12 @@ def work(seconds: float) -> float:
 
 def measure(peer: str, directory: str, steps: int, pause_s: float) -> dict[str, float]:
     """One loop in this process: microseconds per call, CPU microseconds per step of the whole process (with its work)."""
-    log, close = PEERS[peer][1](directory)
+    Path(directory).mkdir(parents=True, exist_ok=True)
+    log, close = PEERS[peer].make(directory)
     clock, times = time.perf_counter_ns, []
     for step in range(50):
         log(step, [2.5, 0.9, 3e-4, 1e5, 0.5, 0.4])
-    before = resource.getrusage(resource.RUSAGE_SELF)
+    before_s = helpers_cpu_s() + own_cpu_s()
     for step in range(50, 50 + steps):
         values = [2.5 - step * 1e-5, 0.9 + step * 1e-7, 3e-4, 123_456.7 + step, 0.5012, 0.41]
         begun = clock()
@@ -114,50 +54,93 @@ def measure(peer: str, directory: str, steps: int, pause_s: float) -> dict[str, 
         times.append(clock() - begun)
         if pause_s:
             work(pause_s)
+    used_s = own_cpu_s() - before_s
+    if helpers():
+        time.sleep(0.5)  # what they have not done yet belongs to these steps
+    used_s += helpers_cpu_s() - own_cpu_s()
     begun = clock()
     close()
     finish_s = (clock() - begun) / 1e9
-    after = resource.getrusage(resource.RUSAGE_SELF)
+    used_s += own_cpu_s()
     times.sort()
-    cpu_s = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     return {
         "p50_us": times[len(times) // 2] / 1e3,
         "p99_us": times[len(times) * 99 // 100] / 1e3,
         "max_us": times[-1] / 1e3,
-        "cpu_us": cpu_s / steps * 1e6,
+        "cpu_us": used_s / steps * 1e6,
         "finish_s": finish_s,
     }
 
 
+def helpers() -> list[int]:
+    """Process ids of the programs that this process started, and of theirs."""
+    parents: dict[int, int] = {}
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            parents[int(path.parent.name)] = int(path.read_text().rpartition(")")[2].split()[1])
+        except OSError:
+            continue  # it ended meanwhile
+    found = [os.getpid()]
+    for process in found:
+        found += [child for child, parent in parents.items() if parent == process and child not in found]
+    return found[1:]
+
+
+def own_cpu_s() -> float:
+    """CPU seconds of this process."""
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return used.ru_utime + used.ru_stime
+
+
+def helpers_cpu_s() -> float:
+    """CPU seconds of the helpers that run."""
+    total = 0.0
+    for process in helpers():
+        try:
+            fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        total += (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    return total
+
+
 def run_forever(peer: str, directory: str) -> None:
     """Log and say so, until killed."""
-    log, _ = PEERS[peer][1](directory)
+    Path(directory).mkdir(parents=True, exist_ok=True)
+    out = os.dup(1)
+    os.dup2(2, 1)  # what a peer prints is no step
+    log, _ = PEERS[peer].make(directory)
     step = 0
     while True:
         log(step, [2.5, 0.9, 3e-4, 1e5, 0.5, 0.4])
-        os.write(1, b"%d\n" % step)
+        os.write(out, b"%d\n" % step)
         step += 1
         work(0.0002)
 
 
 def lost_by_kill(peer: str, root: str, rounds: int) -> dict[str, int]:
-    """Records that ``log`` had returned for and that are not in the file after SIGKILL, worst and sum over the rounds."""
+    """Steps that ``log`` had returned for and that are not in the file after SIGKILL, worst and sum over the rounds."""
     lost, logged, torn = [], 0, 0
     for number in range(rounds):
         directory = str(Path(root) / f"kill{number}")
-        child = subprocess.Popen([sys.executable, __file__, "--forever", peer, "--directory", directory], stdout=subprocess.PIPE)
+        child = subprocess.Popen(
+            [sys.executable, __file__, "--forever", peer, "--directory", directory],
+            stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+        )  # fmt: skip
         assert child.stdout is not None
         seen = [child.stdout.readline() for _ in range(random.randint(500, 2500))]  # a moment it cannot expect
         child.send_signal(signal.SIGKILL)
-        seen += child.stdout.read().split()
+        os.set_blocking(child.stdout.fileno(), False)  # a helper may hold the pipe open
         child.wait()
+        seen += (child.stdout.read() or b"").split()
+        child.stdout.close()
         returned = int(seen[-1]) + 1
-        found = 0
-        for line in (Path(directory) / "metrics.rank00000.jsonl").read_bytes().split(b"\n"):
-            try:
-                found += bool(line) and json.loads(line)["type"] == "step"
-            except ValueError:
-                torn += 1
+        found, broken = PEERS[peer].count(directory)
+        deadline_s = time.monotonic() + (SETTLE_S if PEERS[peer].modules else 0)
+        while found < returned and time.monotonic() < deadline_s:
+            time.sleep(0.2)
+            found, broken = PEERS[peer].count(directory)
+        torn += broken
         logged += returned
         lost.append(max(0, returned - found))
     return {"rounds": rounds, "logged": logged, "lost": sum(lost), "lost_worst": max(lost), "torn": torn}
@@ -199,9 +182,11 @@ def main() -> None:
 def report(steps: int, repeats: int, kills: int, root: str) -> None:
     """Measure all peers that are installed, print the table and the JSON line."""
     results: dict[str, dict[str, float]] = {}
-    present = [peer for peer, (module, _) in PEERS.items() if not module or importlib.util.find_spec(module)]
+    present = [name for name, peer in PEERS.items() if peer.is_installed]
     for missing in sorted(set(PEERS) - set(present)):
         print(f"# {missing}: not installed, left out")
+    versions = {PEERS[name].modules[0]: PEERS[name].version for name in present if PEERS[name].modules}
+    print("# " + ", ".join([f"Python {sys.version.split()[0]}", *(f"{name} {version}" for name, version in versions.items())]))
     print(f"# {steps} steps of 6 values, best of {repeats}, load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
     print("| writer | p50 µs | p99 µs | max µs | CPU µs/step | with 0.5 ms of work: p50 | p99 | max | close s |")
     print("|---|---|---|---|---|---|---|---|---|")
@@ -223,12 +208,23 @@ def report(steps: int, repeats: int, kills: int, root: str) -> None:
             flush=True,
         )
     killed = {}
-    for peer in ("trainvitals direct", "trainvitals queued"):
+    for peer in present:
         killed[peer] = lost_by_kill(peer, str(Path(root) / peer.replace(" ", "_")), kills)
         k = killed[peer]
-        print(f"{peer}: {k['rounds']} times SIGKILL, {k['lost']} of {k['logged']} records lost (worst {k['lost_worst']}), "
-              f"{k['torn']} torn lines")  # fmt: skip
-    print(json.dumps({"bench": "hook", "steps": steps, "load": os.getloadavg()[0], "results": results, "killed": killed}))
+        print(f"{peer}: {k['rounds']} times SIGKILL, {k['lost']} of {k['logged']} steps lost (worst {k['lost_worst']}), "
+              f"{k['torn']} torn records", flush=True)  # fmt: skip
+    print(
+        json.dumps(
+            {
+                "bench": "hook",
+                "steps": steps,
+                "versions": versions,
+                "load": os.getloadavg()[0],
+                "results": results,
+                "killed": killed,
+            }
+        )
+    )
 
 
 if __name__ == "__main__":
