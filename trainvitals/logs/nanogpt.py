@@ -68,7 +68,7 @@ _VALIDATIONS = (
     (re.compile(r"\A(\d{1,15}) hella (\d\.\d{4})\Z", re.ASCII), "validation_accuracy"),
 )
 #: A line without any of these is nobody's.
-_LITERALS = ("loss", " trl:", "step_avg:", " train ")
+_LITERALS = ("loss", "Loss: ", " trl:", "step_avg:", " train ")
 _VALIDATION_LITERALS = ("val", "Validation", " tel:", " eval:", " hella ")
 #: build-nanogpt's and llm.c's own line names no step: it is that of the weights, the last one that was trained.
 _VALIDATION_ALONE = re.compile(rf"\A(?:validation|val) loss:? {_N}\Z", re.ASCII)
