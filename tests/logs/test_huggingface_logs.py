@@ -209,6 +209,13 @@ def test_a_trainer_state_of_any_length_is_read_pretty_or_on_one_line(tmp_path, c
     assert [r.data["validation_loss"] for r in records if isinstance(r, Event) and r.kind == "message"] == [2.5]
 
 
+def test_a_state_on_one_line_that_begins_with_another_key_is_found():
+    text = '{"epoch": 1.0, "global_step": 20, "log_history": [{"loss": 2.5, "step": 10}, {"loss": 2.4, "step": 20}], "max_steps": 20}'
+    parser, steps, _ = parse(text)
+    assert parser.format == "huggingface_state"
+    assert [s.step for s in steps] == [10, 20]
+
+
 LINES = st.one_of(
     st.text(max_size=60),
     st.builds(

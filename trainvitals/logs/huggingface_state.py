@@ -18,6 +18,8 @@ from trainvitals.records import Step
 
 _ENTRY = re.compile(r'"([^"\\]{1,200})":\s*(.{1,200}?),?\Z')
 _KNOWN = re.compile(r'"(?:best_metric|best_global_step|best_model_checkpoint|log_history)":')
+#: Where a document on one line does not begin with one of those.
+_HISTORY = re.compile(r'"log_history":\s{0,4}\[\s{0,4}\{"')
 _MAX_KEYS = 500
 
 
@@ -41,7 +43,11 @@ class HuggingFaceState:
 
     @staticmethod
     def claims(line: str) -> bool:
-        return '"' in line and _KNOWN.match(line.lstrip(" {")) is not None
+        if '"' not in line:
+            return False
+        return _KNOWN.match(line.lstrip(" {")) is not None or (
+            line.lstrip().startswith('{"') and _HISTORY.search(line) is not None
+        )
 
     def feed(self, line: str) -> list[Record]:
         text = line.strip()
