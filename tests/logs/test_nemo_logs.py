@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from reading import MTIME_NS, read_in_pieces
 
 from trainvitals.logs.lightning_bar import LightningBar
 from trainvitals.logs.megatron import Megatron
@@ -190,6 +191,16 @@ def test_a_training_bar_that_moves_on_while_validating_gives_no_steps():
 def test_a_torn_bar_gives_no_cut_number():
     _, steps, _ = parse("Epoch 0:  10%|#  | 1/95 [00:10<00:15,  3.70it/s, train_loss=2.5, train_acc=0.9")
     assert steps[0].values == {"loss": 2.5}
+
+
+@pytest.mark.parametrize(
+    "name", ["nemo2.log", "lightning_bar.log", "torchtitan.log", "mllog.log", "huggingface_llamafactory.log"]
+)
+@pytest.mark.parametrize("width", [1, 7, 1000])
+def test_a_log_gives_the_same_records_in_whatever_pieces_it_comes(name, width):
+    data = (DATA / name).read_bytes()
+    parser = Parser("auto", mtime_ns=MTIME_NS)
+    assert read_in_pieces(data, width) == parser.feed(data) + parser.finish()
 
 
 LINES = st.one_of(
