@@ -13,6 +13,7 @@ from trainvitals.logs.composer import Composer
 from trainvitals.logs.curve_csv import CurveCsv
 from trainvitals.logs.deepspeed import DeepSpeed
 from trainvitals.logs.detectron2 import Detectron2
+from trainvitals.logs.dllogger import DLLogger
 from trainvitals.logs.fairseq import Fairseq
 from trainvitals.logs.golden_json import GoldenJson
 from trainvitals.logs.home_made import FormatTable, make_grammar
@@ -67,6 +68,7 @@ _ALL: tuple[type[Any], ...] = (
     TorchTune,
     InternLM,
     PaddleNLP,
+    DLLogger,
     ImageNet,
     Timm,
     TFEstimator,
