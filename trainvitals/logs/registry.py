@@ -32,6 +32,7 @@ from trainvitals.logs.megatron import Megatron
 from trainvitals.logs.meters import Meters
 from trainvitals.logs.mindformers import MindFormers
 from trainvitals.logs.mllog import MLLog
+from trainvitals.logs.mlx import MLX
 from trainvitals.logs.mmengine import MMEngine
 from trainvitals.logs.nanogpt import NanoGPT
 from trainvitals.logs.nanotron import Nanotron
@@ -68,6 +69,7 @@ _ALL: tuple[type[Any], ...] = (
     TorchTune,
     InternLM,
     PaddleNLP,
+    MLX,
     DLLogger,
     ImageNet,
     Timm,
