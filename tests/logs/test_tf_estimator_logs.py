@@ -1,6 +1,6 @@
 """Lines of TensorFlow's Estimator."""
 
-from reading import DATA, read_file, read_in_pieces, seconds
+from reading import DATA, read, read_file, read_in_pieces, seconds
 
 
 def test_every_loss_line_is_a_step_and_the_rate_before_it_its_time():
@@ -17,6 +17,12 @@ def test_restoring_saving_and_evaluating_are_events():
     _, _, events = read_file("tf_estimator.log")
     assert [(event.kind, event.step) for event in events] == [("resume", 50), ("message", 251)]
     assert events[-1].data == {"validation_loss": 3.2, "masked_lm_accuracy": 0.41}
+
+
+def test_a_nan_loss_is_told_by_the_hook_that_ends_the_run():
+    _, steps, events = read("INFO:tensorflow:loss = 11.2, step = 1\nERROR:tensorflow:Model diverged with loss = NaN.\n")
+    assert [step.step for step in steps] == [1]
+    assert [event.data for event in events] == [{"loss": "nan"}]
 
 
 def test_a_torn_log_reads_the_same_in_any_pieces():

@@ -1,7 +1,7 @@
 """verl's console lines."""
 
 import pytest
-from reading import DATA, read_file, read_in_pieces
+from reading import DATA, read, read_file, read_in_pieces
 
 
 def test_the_loss_is_the_policys():
@@ -19,6 +19,13 @@ def test_the_loss_is_the_policys():
 def test_validation_scores_alone_are_an_event():
     _, _, events = read_file("verl.log")
     assert [(event.step, event.data) for event in events] == [(3, {"val_core_gsm8k_reward_mean_1": 0.61})]
+
+
+def test_an_older_line_that_ray_tore_is_read_as_far_as_it_goes():
+    line = "(TaskRunner pid=1) step:4 - global_seqlen/min:210047.000 - actor/pg_loss:0.010 - actor/grad_norm:nan - mfu/actor:0.018 - prompt_length\n"
+    _, steps, _ = read(line + "/mean:173.630 - timing_s/step:1630.262\n")
+    assert [(step.step, step.nonfinite) for step in steps] == [(4, {"grad_norm": "nan"})]
+    assert (steps[0].values["loss"], steps[0].values["mfu"]) == (0.01, pytest.approx(1.8))
 
 
 def test_in_supervised_fine_tuning_it_is_the_training_loss():

@@ -19,6 +19,7 @@ _LOGGER = r"(?:INFO:tensorflow:|basic_session_run_hooks\.py:\d{1,6}\] )"
 _MARKER = re.compile(_LOGGER + r"(?=loss = [^\s,]{1,40}, step = (\d{1,15})\b)", re.ASCII)
 _PAIR = re.compile(r"(?<!\w)([A-Za-z]\w{0,60}) = ([^\s,]{1,40})")
 _RATE = re.compile(r"\bglobal_step/sec: ([\d.e+-]{1,40})", re.ASCII)
+_DIVERGED = "Model diverged with loss = NaN"
 _SAVING = re.compile(r"\bSaving checkpoints for (\d{1,15}) into (\S{1,1000}?)\.?\s*\Z", re.ASCII)
 _RESTORED = re.compile(r"\bRestoring parameters from (\S{1,1000}?-(\d{1,15}))\s*\Z", re.ASCII)
 _VALIDATION = re.compile(r"\bSaving dict for global step (\d{1,15}): ", re.ASCII)
@@ -56,6 +57,9 @@ class TFEstimator(LineByLine):
                 metrics.put("step_time_s", 1.0 / self._rate)
             self._rate = None
             return [Step(int(found[1]), 0, self._times.find(line[: found.start()][-200:]), metrics.values, metrics.nonfinite)]
+        if _DIVERGED in line:
+            # Its hook ends the run before a line of that step is printed.
+            return [message(line.strip(), {"loss": "nan"}, None, self._times.find(line[:80]))]
         if "global_step/sec" in line and (found := _RATE.search(line)):
             rate = parse_number(found[1])
             self._rate = rate if rate is not None and 1e-9 < rate < 1e9 else None

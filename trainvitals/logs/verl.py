@@ -28,6 +28,7 @@ _NAMES: Names = {
     "train/lr(1e-3)": ("lr", 1e-3),
     "perf/throughput": ("tokens_per_s", 1.0),
     "perf/mfu/actor": ("mfu", 100.0),
+    "mfu/actor": ("mfu", 100.0),
     "perf/total_num_tokens": ("step_tokens", 1.0),
     "timing_s/step": ("step_time_s", 1.0),
     "training/global_step": LEFT_OUT,
