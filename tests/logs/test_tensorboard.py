@@ -124,9 +124,16 @@ def test_two_names_of_one_metric_in_a_step_are_one_value(tmp_path):
 
 
 def test_a_nan_is_nonfinite_and_the_summary_of_a_training_is_no_step(tmp_path):
-    records = [scalar("train/loss", 1, math.nan), scalar("train/loss", 2, math.inf), scalar("train/train_loss", 3, 2.0)]
+    records = [scalar("train/loss", 1, math.nan), scalar("train/loss", 2, math.inf)]
+    summary = [("train/train_loss", 2.0), ("train/train_runtime", 9.0), ("train/train_samples_per_second", 5.0)]
+    records += [scalar(tag, 3, value) for tag, value in summary]
     _, steps, _ = read(write(tmp_path / "events.out.tfevents.1", *records))
     assert [(step.step, step.nonfinite) for step in steps] == [(1, {"loss": "nan"}), (2, {"loss": "inf"})]
+
+
+def test_a_loss_that_says_twice_that_it_is_of_the_training_is_one(tmp_path):
+    records = [scalar("train/train_loss", step, 2.0) for step in (1, 2)]
+    assert losses(read(write(tmp_path / "events.out.tfevents.1", *records))[1]) == [(1, 1, 2.0), (2, 1, 2.0)]
 
 
 def test_tags_that_come_a_little_late_still_join_their_step(tmp_path):

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar
 
 from trainvitals.logs.grammar import Record
-from trainvitals.logs.metric_names import STEP_NAMES, meaning_of
+from trainvitals.logs.metric_names import STEP_NAMES, SUMMARY_MARKS, meaning_of
 from trainvitals.logs.step_rows import MAX_STEP, EpochSteps, Row, RowJoiner, step_number, time_of
 from trainvitals.logs.times import LineTimes
 from trainvitals.logs.values import as_number
@@ -24,8 +24,6 @@ _MAX_DEPTH = 6
 _MAX_KEYS = 1000
 #: Keys that name the metric whose value stands under ``value``.
 _NAME_KEYS = ("tag", "metric", "metric_name", "name", "key")
-#: The summary that Hugging Face's Trainer gives at its end: its train_loss is the mean of the whole run.
-_SUMMARY = ("train_runtime", "train/train_runtime")
 
 
 class Jsonl:
@@ -74,7 +72,7 @@ class Jsonl:
         if flat is None:
             self.bad_records += 1
             return []
-        if any(key in flat for key in _SUMMARY):
+        if not SUMMARY_MARKS.isdisjoint(flat):
             return []
         row = _row(flat, self._times)
         if row is None:

@@ -136,6 +136,9 @@ for _metric, _names, _factor in (
 #: A value of one of these is of a training step; the others are also logged between steps, or at the start.
 _OF_A_STEP = frozenset({"loss", "grad_norm", "tokens_per_s", "samples_per_s", "tflops_per_gpu", "step_time_s", "mfu"})
 _NONE = Meaning("none")
+#: Rank of names that say twice that they are of the training: Hugging Face's summary of a whole training has them.
+SUMMARY_RANK = 1000
+SUMMARY_MARKS = frozenset({"train_runtime", "train/train_runtime"})
 _MAX_NAME = 300
 
 
@@ -180,20 +183,20 @@ _LOSS_NAMES = frozenset(_LOSS)
 
 
 def _train(text: str, words: list[str]) -> Meaning:
-    # The summary at the end of a Hugging Face training (``train/train_loss`` is the mean of the whole run).
-    if sum(word in _TRAIN for word in words) < 2:
-        found = _KNOWN.get(_core(words))
-        if found is not None:
-            metric, rank, factor = found
-            return Meaning("train", metric, rank, factor, metric in _OF_A_STEP)
-        # Lightning's LearningRateMonitor: ``lr-AdamW``, ``lr-AdamW/pg1``, ``lr-AdamW-1``
-        if words[:1] == ["lr"] and len(words) <= 4 and not any(word[-1:] in "23456789" for word in words[1:]):
-            return Meaning("train", "lr", len(_LR) + len(words))
+    # ``train/train_loss`` is a loss like any other, but in the summary at the end of a Hugging Face training: see ``Row``.
+    base = SUMMARY_RANK if sum(word in _TRAIN for word in words) > 1 else 0
+    found = _KNOWN.get(_core(words))
+    if found is not None:
+        metric, rank, factor = found
+        return Meaning("train", metric, base + rank, factor, metric in _OF_A_STEP)
+    # Lightning's LearningRateMonitor: ``lr-AdamW``, ``lr-AdamW/pg1``, ``lr-AdamW-1``
+    if words[:1] == ["lr"] and len(words) <= 4 and not any(word[-1:] in "23456789" for word in words[1:]):
+        return Meaning("train", "lr", len(_LR) + len(words))
     extra = slug(text)
     if extra is None:
         return _NONE
-    is_loss = not {"loss", "losses"}.isdisjoint(words) and "epoch" not in words and sum(word in _TRAIN for word in words) < 2
-    return Meaning("train", extra, is_of_a_step=is_loss)
+    is_loss = not {"loss", "losses"}.isdisjoint(words) and "epoch" not in words
+    return Meaning("train", extra, base, is_of_a_step=is_loss)
 
 
 def _core(words: list[str]) -> str:

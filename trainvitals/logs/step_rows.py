@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from trainvitals.logs.grammar import Record, message
-from trainvitals.logs.metric_names import Meaning, meaning_of
+from trainvitals.logs.metric_names import SUMMARY_MARKS, SUMMARY_RANK, Meaning, meaning_of
 from trainvitals.logs.times import LineTimes, checked_time_ns
 from trainvitals.logs.values import Metrics, as_number, json_safe
 from trainvitals.records import Step
@@ -78,6 +78,9 @@ class Row:
     def records(self) -> list[Record]:
         """The step, if the row tells one, and the validation as an event."""
         found: list[Record] = []
+        if not SUMMARY_MARKS.isdisjoint(self.names):
+            self.values = {name: pair for name, pair in self.values.items() if pair[0] < SUMMARY_RANK}
+            self.is_step = any(meaning_of(name).is_of_a_step for name in self.values)
         if self.is_step:
             metrics = Metrics()
             for name, (_, value) in self.values.items():
