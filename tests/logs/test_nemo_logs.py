@@ -167,6 +167,19 @@ def test_a_plain_lightning_bar_counts_over_its_epochs():
     assert set(steps[5].values) == {"loss", "train_acc"}
 
 
+def test_bars_of_home_made_trainers_count_their_epochs_from_one():
+    draw = "\rEpoch {}/2:  10%|#  | {}/3 [00:10<00:15,  3.70it/s, loss={}, lr=2e-05]"
+    _, steps, _ = parse("".join(draw.format(epoch, n, n) for epoch in (1, 2) for n in range(4)))
+    assert [s.step for s in steps] == [1, 2, 3, 4, 5, 6]
+    assert steps[0].values == {"loss": 1.0, "lr": 2e-5}
+
+
+def test_a_bar_that_goes_over_the_epochs_gives_a_step_an_epoch():
+    draw = "\rEpoch {}/400:  10%|#  | {}/400 [00:10<00:15,  3.70it/s, v_num=1, train_loss_step=827, train_loss_epoch=888]"
+    _, steps, _ = parse("".join(draw.format(epoch, position) for epoch in range(1, 6) for position in (epoch - 1, epoch)))
+    assert [s.step for s in steps] == [1, 2, 3, 4, 5]
+
+
 def test_a_bar_without_a_total_counts_on_from_the_epoch_before():
     draw = "\rEpoch {}: : {}it [00:04,  4.36s/it, v_num=d3, train_loss=0.67{}]"
     _, steps, _ = parse("".join(draw.format(epoch, n, n) for epoch in (0, 1) for n in range(1, 6)))

@@ -2,7 +2,7 @@
 
 The bar is drawn again and again, first with the new position and the old metrics, then with the new ones. So the last
 drawing of a position counts, and is given out when the bar moves on. The position counts batches: with gradient accumulation
-several batches are one optimizer step. ``loss=`` of Lightning 1 is a running mean: read only where nothing else is there.
+several batches are one optimizer step. ``loss=`` of Lightning 1 is a running mean: read only where nothing else is there. ``Epoch 2/9:`` of home-made trainers counts from 1.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from trainvitals.logs.values import Metrics, json_safe, parse_number, slug
 from trainvitals.records import Event, Step
 
 _BAR = re.compile(
-    r"\bEpoch (\d{1,9}):(?: :)?\s{0,8}(?:\d{1,3}%\|[^|]{0,400}\|\s{0,10}(\d{1,15})/(\d{1,15})|(\d{1,15})it) \[([^\]]{1,8000})(\])?",
+    r"\b[Ee]poch (\d{1,9})(?:/(\d{1,9}))?:(?: :)?\s{0,8}(?:\d{1,3}%\|[^|]{0,400}\|\s{0,10}(\d{1,15})/(\d{1,15})|(\d{1,15})it) "
+    r"\[([^\]]{1,8000})(\])?",
     re.ASCII,
 )
 _RESUMED = re.compile(
@@ -47,17 +48,23 @@ class Bar:
 def bars(line: str) -> list[Bar]:
     """The training bars in a line; those of validation and sanity checking have other names."""
     found: list[Bar] = []
-    for match in _BAR.finditer(line) if "Epoch " in line else ():
-        cells = match[5].split(", ")
-        if match[6] is None:
+    for match in _BAR.finditer(line) if "poch " in line else ():
+        if match[2] is None and match[0][0] == "e":
+            continue  # fairseq's
+        cells = match[6].split(", ")
+        if match[7] is None:
             cells.pop()  # torn: the last number may miss digits
         pairs: dict[str, str] = {}
         for cell in cells[:_MAX_PAIRS]:
             key, separator, value = cell.partition("=")
             if separator:
                 pairs.setdefault(key.strip()[:100], value.strip()[:100])
-        position = int(match[2] or match[4])
-        found.append(Bar(int(match[1]), position, int(match[3] or 0), pairs, match.start()))
+        epoch, epochs = int(match[1]), int(match[2] or 0)
+        position, total = int(match[3] or match[5]), int(match[4] or 0)
+        if epochs:
+            # Counted from 1; where the bar goes over the epochs themselves, they are the steps.
+            epoch = 0 if total == epochs and position in (epoch, epoch - 1) else max(0, epoch - 1)
+        found.append(Bar(epoch, position, total, pairs, match.start()))
     return found
 
 
@@ -96,10 +103,10 @@ class LightningBar:
     """State: the drawing that waits, the last position given out, steps before this epoch, the last validation shown."""
 
     name = "lightning_bar"
-    title = "Lightning's progress bar"
+    title = "Lightning's progress bar, and bars of home-made trainers that look like it"
     example = "Epoch 3:  40%|####      | 38/95 [00:10<00:15,  3.70it/s, v_num=0, train_loss=1.23]"
     is_from_source = False
-    literals: ClassVar[tuple[str, ...]] = ("Epoch ",)
+    literals: ClassVar[tuple[str, ...]] = ("Epoch ", "epoch ")
     is_document = False
     is_weak = True
     prelude: ClassVar[tuple[str, ...]] = ("the checkpoint path at", "all states from the checkpoint")
