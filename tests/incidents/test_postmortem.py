@@ -7,6 +7,7 @@ import json
 import pytest
 
 from trainvitals.incidents.postmortem import FileFaults, Reading, choose
+from trainvitals.incidents.triage import Evidence, triage
 from trainvitals.records import Event, Severity
 
 AT_NS = 1_767_323_045_000_000_000  # 03:04:05
@@ -100,3 +101,14 @@ def test_nothing_found_and_not_all_read_are_said():
 def test_the_data_names_the_class_of_the_cause():
     data = choose(1, [file("a", fault("time_limit", 0))]).to_data()
     assert data["cause"]["class"] == "time_limit" and "kind" not in data["cause"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "layer"), [("out_of_memory", "cluster"), ("config_error", "code"), ("exception", "code"), ("gpu_error", "cluster")]
+)
+def test_the_checks_of_an_incident_name_the_cause_in_its_layer(kind, layer):
+    told = choose(1, [file("a", fault(kind, 0, rank=12, host="node17"))])
+    event = Event("postmortem", AT_NS, attempt=1, text=told.message, data=told.to_data())
+    checks = {check.layer: check for check in triage("run_dead", Evidence(onset_step=5, onset_ns=AT_NS, events=[event]))}
+    assert checks[layer].mark == "!" and "on node17 rank 12" in checks[layer].evidence
+    assert all("node17" not in check.evidence for name, check in checks.items() if name != layer)

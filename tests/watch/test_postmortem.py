@@ -314,7 +314,7 @@ def test_a_kill_at_any_moment_leaves_whole_directories_or_none(tmp_path):
             assert process.stdout is not None and process.stdout.readline() == b"ready\n"
             threading.Event().wait(chance.uniform(0.01, 0.15))
             process.kill()
-        whole = [path for path in (tmp_path / "tails").glob("attempt-*")]
+        whole = list((tmp_path / "tails").glob("attempt-*"))
         for folder in whole:
             files = json.loads((folder / "index.json").read_text())["files"]
             assert len(files) == 20 and all(

@@ -6,7 +6,7 @@ five symptoms are the five rows below. The order of the checks never changes; th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from trainvitals.records import CheckpointReport, Event, Finding, NodeSample, NonFinite, Severity
@@ -18,6 +18,8 @@ DATA_WINDOW_STEPS = 200
 CLUSTER_WINDOW_NS = 30 * 60 * 10**9
 #: A learning rate this many times the usual one is evidence.
 LR_TIMES = 3.0
+#: Classes of faults that are a matter of the program, not of the machines.
+CODE_FAULTS = frozenset({"config_error", "exception", "cuda_error", "crashed"})
 BAD_NODE_STATES = frozenset({"warn", "fail", "lost", "silent"})
 
 
@@ -214,7 +216,23 @@ def _position(event: Event) -> str:
     return " ".join(parts)
 
 
+def _death(evidence: Evidence, layer: str) -> str:
+    """What the ends of the logs said the run died of, when that is a matter of this layer; else empty."""
+    told = [
+        e for e in evidence.events if e.kind == "postmortem" and isinstance(e.data.get("cause"), Mapping) and _around(evidence, e)
+    ]
+    newest = max(told, key=lambda e: e.time_ns or 0, default=None)
+    return newest.text[:300] if newest is not None and _layer_of(newest.data["cause"].get("class")) == layer else ""
+
+
+def _layer_of(fault_class: object) -> str:
+    return "code" if fault_class in CODE_FAULTS else "numerics" if fault_class == "numerics" else "cluster"
+
+
 def _code(rule: str, evidence: Evidence) -> Check:
+    death = _death(evidence, "code")
+    if death:
+        return Check("code", "!", "The program itself failed", _sentence(death))
     changed = next((f for f in evidence.findings if f.rule == "resume_config_changed" and f.severity is not Severity.INFO), None)
     if changed is not None:
         return Check("code", "!", "Configuration changed with the restart", changed.message)
@@ -315,10 +333,11 @@ def _numerics(rule: str, evidence: Evidence) -> Check:
 
 
 def _cluster(rule: str, evidence: Evidence) -> Check:
-    faults = [e for e in evidence.events if e.kind == "fault" and _around(evidence, e)]
+    faults = [e for e in evidence.events if e.kind == "fault" and e.data.get("class") not in CODE_FAULTS and _around(evidence, e)]
+    death = _death(evidence, "cluster")
     bad = [node for node in evidence.nodes or () if node.state in BAD_NODE_STATES]
     ranks = [f for f in evidence.findings if f.rule in ("rank_loss_mismatch", "straggler", "rank_silent", "nccl_timeout")]
-    parts = []
+    parts = [death] if death else []
     if faults:
         newest = max(faults, key=lambda e: e.time_ns or 0)
         parts.append(f"{len(faults)} in the log, last: {str(newest.data.get('class') or newest.text)[:120]}")
@@ -327,7 +346,9 @@ def _cluster(rule: str, evidence: Evidence) -> Check:
         parts.append(f"nodes: {shown}{f' and {len(bad) - 3} more' if len(bad) > 3 else ''}")
     parts.extend(finding.message for finding in ranks[:1])
     if parts:
-        title = "Faults in the log" if faults else "Nodes not well" if bad else "Ranks differ"
+        title = (
+            "The logs name the cause" if death else "Faults in the log" if faults else "Nodes not well" if bad else "Ranks differ"
+        )
         return Check("cluster", "!", title, "; ".join(parts))
     if evidence.nodes is None or all(node.state == "no_gpu" for node in evidence.nodes):
         return Check(

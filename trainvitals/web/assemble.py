@@ -38,7 +38,7 @@ EVENT_READS: tuple[tuple[tuple[str, ...], int], ...] = (
     (("incident",), 1000),
     (("finding",), 1000),
     (("checkpoint",), 2000),
-    (("attempt_start", "attempt_end", "resume"), 1000),
+    (("attempt_start", "attempt_end", "resume", "postmortem"), 1000),
     (("control", "breaker", "annotation"), 500),
     (("data", "fault", "message", "phase", "watch"), 500),
 )

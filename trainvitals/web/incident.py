@@ -11,7 +11,7 @@ from trainvitals.web.assemble import checks_of
 from trainvitals.web.view import RunView
 
 NEAR_NS = 30 * 60 * 10**9
-NEAR_KINDS = frozenset({"attempt_start", "attempt_end", "resume", "fault", "breaker", "annotation", "message", "control"})
+NEAR_KINDS = frozenset({"attempt_start", "attempt_end", "resume", "fault", "postmortem", "breaker", "annotation", "message", "control"})
 
 
 @dataclass(frozen=True)
