@@ -46,6 +46,12 @@ def test_the_configuration_that_every_node_prints_is_one_start():
     assert [event.kind for event in events] == ["phase"]  # the first start came before the format was known
 
 
+def test_two_ranks_between_each_others_lines_are_one_record():
+    log = "0: [batch=7/90]:\n1: [batch=7/90]:\n0: \t Train loss/train/total: 3.5\n1: \t Train loss/train/total: 3.6\n0: \t Train time/token: 64\n"
+    _, steps, _ = read(log + "0: [batch=8/90]:\n0: \t Train loss/train/total: 3.4\n")
+    assert [(step.step, dict(step.values)) for step in steps] == [(7, {"loss": 3.5, "tokens": 64.0}), (8, {"loss": 3.4})]
+
+
 def test_an_evaluation_is_an_event_and_no_step():
     _, _, events = read_file("composer.log")
     assert [(event.step, event.data) for event in events] == [

@@ -27,9 +27,16 @@ class BlockByBlock(LineByLine):
         """The record that is open: the file ends."""
         return self.close()
 
-    def open(self, step: int | None, time_ns: int | None) -> None:
-        """Begin a record; ``step`` None: its lines will tell."""
+    def begin(self, step: int | None, time_ns: int | None) -> list[Record]:
+        """Open a record, which ends the one before; ``step`` None: its lines will tell.
+
+        The same step again is another rank's header between the lines of the first: one record.
+        """
+        if self._open is not None and step is not None and self._open["step"] == step:
+            return []
+        records = self.close()
         self._open = {"step": step, "time_ns": time_ns, "pairs": []}
+        return records
 
     @property
     def is_open(self) -> bool:

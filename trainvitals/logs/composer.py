@@ -79,13 +79,12 @@ class Composer(BlockByBlock):
 
     def feed(self, line: str) -> list[Record]:
         if found := _HEADER.search(line) if "]:" in line else None:
-            records = self.close()
             self._is_starting = False
             epoch, unit, done, total = found.groups()
             step = int(done) if unit == "batch" and (epoch is None or epoch == "1") else None
             if unit == "batch" and step is None and total is not None:
                 step = (int(epoch) - 1) * int(total) + int(done)
-            self.open(step, self._times.find(line[: found.start()][-100:]))
+            records = self.begin(step, self._times.find(line[: found.start()][-100:]))
             self._put_all(line[found.end() :])
             return records
         if "Train " in line and line[:1].isspace() and self.is_open and _PAIR.match(line.lstrip()):

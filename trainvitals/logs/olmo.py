@@ -30,7 +30,8 @@ _SAVED_TO = re.compile(r"\bCheckpoint saved to (\S{1,1000}?step(\d{1,15})\S{0,10
 _RESUMED = re.compile(r"\b[wW]ill resume training from step ([\d,]{1,20})", re.ASCII)
 _LOADING = re.compile(r"\bLoading checkpoint from '?(\S{1,1000}?step(\d{1,15})[^\s'.]{0,100})", re.ASCII)
 _START = re.compile(
-    r"(?<![\w.])(?:olmo[\w.]{0,200}|train):\d{1,6}(?:, rank=\d{1,7}\])?\s{1,20}(?:INFO\s{1,4})?Starting training\.\.\.\s*\Z", re.ASCII
+    r"(?<![\w.])(?:olmo[\w.]{0,200}|train):\d{1,6}(?:, rank=\d{1,7}\])?\s{1,20}(?:INFO\s{1,4})?Starting training\.\.\.\s*\Z",
+    re.ASCII,
 )
 _SIDE = re.compile(r"heckpoint |resume training from step|Starting training\.\.\.")
 _FIXED: Names = {
@@ -80,10 +81,8 @@ class Olmo(BlockByBlock):
 
     def feed(self, line: str) -> list[Record]:
         if found := _HEADER.search(line) if "[step=" in line else None:
-            records = self.close()
             self._last = int(found[1].replace(",", "") or 0)
-            self.open(self._last, self._times.find(line[: found.start()][-300:]))
-            return records
+            return self.begin(self._last, self._times.find(line[: found.start()][-300:]))
         if stamp := _SERVICE_TIME.match(line):
             line = line[stamp.end() :]
         if pair := _PAIR.match(line) if "=" in line[:200] and line[:1].isspace() else None:
