@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import time
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainvitals.logs.fault_table import CLASSES, DEADLY_CLASSES
+from trainvitals.logs.fault_table import CLASSES, DEADLY_CLASSES, with_table
 from trainvitals.logs.faults import HELD_LINES, LITERALS, Faults
 from trainvitals.logs.framing import split_noise
 from trainvitals.logs.times import LineTimes
@@ -127,6 +128,11 @@ def test_a_traceback_between_lines_of_other_processes_is_followed():
 def test_a_rich_box_is_a_traceback():
     box = "╭──── Traceback (most recent call last) ────╮\n│ /x/train.py:3 in main │\n╰──────────╯\nValueError: bad batch\n"
     assert only(box).data["exception"] == "ValueError"
+
+
+def test_the_documentation_holds_the_table():
+    document = (Path(__file__).parents[2] / "docs" / "faults.md").read_text(encoding="utf-8")
+    assert with_table(document) == document, "run python -m trainvitals.logs.fault_table"
 
 
 def test_classes_that_end_a_run_are_deadly_and_others_are_not():
