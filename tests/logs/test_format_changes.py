@@ -238,6 +238,8 @@ def test_what_only_looks_like_a_log_line_is_no_step():
         'logger.info(f"step: {step:2d}  loss: {loss:7.4f}  memory: {mem:5.2f}GiB({pct:.2f}%)  tps: {tps:,}")',
         "  loss ............................................ cross_entropy",
         "Namespace(loss='mse', step=5, epoch=3, lr=0.1)",
+        "* nanoGPT prints `iter 120: loss 3.9000, time 500.25ms, mfu 30.00%` at each step",
+        "# ``step    12 | loss: 9.700000 | lr 1.1000e-05 | norm: 3.1000 | dt: 420.00ms | tok/sec: 1248304.76``",
     ]
     parser, steps, _ = read(lines)
     assert (parser.format, steps) == (None, [])

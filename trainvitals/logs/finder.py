@@ -18,7 +18,12 @@ Located = tuple[int, str]
 
 
 def claimant(line: str, grammars: Iterable[type[Any]]) -> type[Any] | None:
-    """The first of ``grammars`` that knows ``line`` for its own; its literals are asked before it, because that is fast."""
+    """The first of ``grammars`` that knows ``line`` for its own; its literals are asked before it, because that is fast.
+
+    What stands between backticks is a document that speaks of such a line: a README or a comment that a log shows.
+    """
+    if "`" in line and not line.startswith("{"):
+        return None
     for grammar in grammars:
         literals = grammar.literals
         if literals:
