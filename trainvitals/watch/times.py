@@ -30,7 +30,7 @@ def dated(steps: Sequence[Step], newest_ns: int, previous_ns: int | None) -> lis
         return [replace(steps[0], time_ns=max(newest_ns, previous_ns + LEAST_GAP_NS))]
     times = [newest_ns]
     for later in reversed(steps[1:]):
-        times.append(times[-1] - _gap_ns(later))
+        times.append(times[-1] - gap_ns(later))
     times.reverse()
     if previous_ns is not None and times[0] <= previous_ns:
         room_ns = max(newest_ns - previous_ns, LEAST_GAP_NS * len(steps))
@@ -38,6 +38,7 @@ def dated(steps: Sequence[Step], newest_ns: int, previous_ns: int | None) -> lis
     return [replace(step, time_ns=time_ns, time_estimated=True) for step, time_ns in zip(steps, times, strict=True)]
 
 
-def _gap_ns(step: Step) -> int:
+def gap_ns(step: Step) -> int:
+    """Nanoseconds between the step before and this one, as far as the step itself tells; else a second."""
     seconds = step.values.get("step_time_s")
     return max(LEAST_GAP_NS, round(seconds * SECOND_NS)) if seconds is not None and 0 < seconds < 1e6 else UNKNOWN_GAP_NS
