@@ -2,6 +2,8 @@
 
 import io
 import math
+import threading
+import time
 
 import pytest
 from hypothesis import given
@@ -9,7 +11,9 @@ from hypothesis import strategies as st
 
 from trainvitals.hook.guard import Failures, Guarded, never_raises
 from trainvitals.hook.pace import Pace
-from trainvitals.hook.rank_board import SLOTS, RankBoard, Sample, rank_statistics, replica_mismatches
+from trainvitals.hook.rank_board import SLOTS, BoardReader, RankBoard, Sample, rank_statistics, replica_mismatches
+
+TIMEOUT_S = 30.0
 
 
 class Told:
@@ -183,6 +187,74 @@ def test_places_are_known_when_all_ranks_have_told_theirs():
         {"rank": 0, "host": "n17", "local_rank": 0, "gpu_uuid": "GPU-1"},
         {"rank": 1, "host": "n18", "local_rank": None, "gpu_uuid": None},
     ]
+
+
+@pytest.fixture
+def reader():
+    """(reader of a board of three ranks, its store)."""
+    store = Store()
+    made = BoardReader(boards(3, store)[0])
+    yield made, store
+    made.close()
+    assert not made._thread.is_alive()
+
+
+def test_the_reader_answers_when_the_last_rank_has_told(reader):
+    made, store = reader
+    answer = made.ask(50)
+    ranks = boards(3, store)
+    for rank in range(3):
+        assert not answer.is_done.is_set()
+        ranks[rank].put_place("n17", rank, None)
+        ranks[rank].put(sample(rank))
+    assert answer.is_done.wait(TIMEOUT_S)
+    assert [found.rank for found in answer.samples] == [0, 1, 2]
+    again = made.ask(50)
+    assert again.is_done.wait(TIMEOUT_S)
+    assert (len(answer.places), again.places) == (3, None)
+
+
+def test_the_reader_answers_with_what_is_there_when_the_asker_gives_up(reader):
+    made, store = reader
+    boards(3, store)[1].put(sample(1))
+    answer = made.ask(50)
+    answer.gives_up.set()
+    assert answer.is_done.wait(TIMEOUT_S)
+    assert ([found.rank for found in answer.samples], answer.places) == ([1], None)
+
+
+def test_a_store_that_fails_is_told_and_never_asked_again(reader, monkeypatch):
+    made, store = reader
+    asked = []
+
+    def fails(keys):
+        asked.append(keys)
+        raise ConnectionResetError("rank 0's host is gone")
+
+    monkeypatch.setattr(store, "check", fails)
+    answers = [made.ask(50), made.ask(100)]
+    for answer in answers:
+        assert answer.is_done.wait(TIMEOUT_S)
+        assert isinstance(answer.error, ConnectionResetError) and answer.samples is None
+    assert len(asked) == 1
+
+
+def test_a_store_that_hangs_keeps_the_end_waiting_for_a_second_only(monkeypatch):
+    store, entered, release = Store(), threading.Event(), threading.Event()
+
+    def hangs(keys):
+        entered.set()
+        return release.wait(TIMEOUT_S)
+
+    monkeypatch.setattr(store, "check", hangs)
+    made = BoardReader(boards(2, store)[0])
+    made.ask(50)
+    assert entered.wait(TIMEOUT_S)
+    begun_s = time.monotonic()
+    made.close()
+    assert time.monotonic() - begun_s < 10
+    release.set()
+    made._thread.join(TIMEOUT_S)
 
 
 def test_the_worst_rank_is_the_one_far_from_the_median_or_the_one_without_a_finite_loss():

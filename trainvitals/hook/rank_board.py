@@ -8,15 +8,20 @@ from __future__ import annotations
 
 import json
 import math
+import queue
 import statistics
+import threading
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 #: A sample is overwritten by the one this many samples later, so that the store's memory is bounded.
 SLOTS = 16
 MAX_PLACE_TEXT = 200
+#: How often rank 0 looks whether all ranks have told. With thousands of them a look takes tens of milliseconds.
+LOOK_EVERY_S = 0.02
+JOIN_S = 1.0
 
 
 class Store(Protocol):
@@ -111,6 +116,62 @@ class RankBoard:
         texts = self._store.multi_get([self._key(rank, step) for rank in ranks])
         samples = [Sample.of(rank, bytes(text).decode()) for rank, text in zip(ranks, texts, strict=True)]
         return [sample for sample in samples if sample.step == step]
+
+
+@dataclass
+class Answer:
+    """What a ``BoardReader`` found out about a step. ``is_done`` comes last; without ``samples`` it failed with ``error``."""
+
+    step: int
+    samples: list[Sample] | None = None
+    places: list[dict[str, object]] | None = None
+    error: Exception | None = None
+    is_done: threading.Event = field(default_factory=threading.Event)
+    gives_up: threading.Event = field(default_factory=threading.Event)
+
+
+class BoardReader:
+    """Reads a board in a thread of its own: thousands of ranks, or a store that does not answer, cost the trainer no time.
+
+    The board needs a connection that nobody else uses. After an error nothing is read any more.
+    """
+
+    def __init__(self, board: RankBoard) -> None:
+        self._board = board
+        self._questions: queue.SimpleQueue[Answer | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._work, name="trainvitals-ranks", daemon=True)
+        self._is_closing = False
+        self._thread.start()
+
+    def ask(self, step: int) -> Answer:
+        """Look until all ranks have told, or until the asker sets ``gives_up``: then what is there is the answer."""
+        answer = Answer(step)
+        self._questions.put(answer)
+        return answer
+
+    def close(self) -> None:
+        """End the thread, waiting at most a second."""
+        self._is_closing = True
+        self._questions.put(None)
+        self._thread.join(JOIN_S)
+
+    def _work(self) -> None:
+        error: Exception | None = None
+        has_places = False
+        while (answer := self._questions.get()) is not None:
+            try:
+                if error is None:
+                    samples = self._board.everyone(answer.step)
+                    while samples is None and not (answer.gives_up.wait(LOOK_EVERY_S) or self._is_closing):
+                        samples = self._board.everyone(answer.step)
+                    answer.samples = samples if samples is not None else self._board.present(answer.step)
+                    if not has_places:
+                        answer.places = self._board.places()
+                        has_places = answer.places is not None
+            except Exception as failure:  # noqa: BLE001 - the asker counts and tells it
+                error = failure
+            answer.error = error
+            answer.is_done.set()
 
 
 def rank_statistics(samples: Sequence[Sample], world_size: int) -> dict[str, float]:

@@ -18,8 +18,10 @@ Values on a device are never waited for: a step is recorded when they have come 
 
 from __future__ import annotations
 
+import atexit
 import os
 import time
+import weakref
 from collections import deque
 from collections.abc import Iterable
 from types import TracebackType
@@ -30,8 +32,9 @@ import torch
 from trainvitals.hook.checksum import checksums, start_checksums, usable
 from trainvitals.hook.device_values import DeviceValues
 from trainvitals.hook.guard import Failures, Guarded, never_raises
-from trainvitals.hook.rank_board import RankBoard, Sample, Store, rank_statistics, replica_mismatches
+from trainvitals.hook.rank_board import Answer, BoardReader, RankBoard, Sample, rank_statistics, replica_mismatches
 from trainvitals.hook.recorder import Recorder
+from trainvitals.hook.torch_world import from_anywhere, gpu_uuid, local_rank, meeting_place
 
 CLIP_WINDOW = 100
 #: So many steps may wait for the device; with more the oldest one is waited for.
@@ -41,9 +44,9 @@ HOLD_STEPS = 8
 HOLD_S = 2.0
 CLOSE_WAIT_S = 1.0
 DEVICE_S = 5.0
-STORE_TIMEOUT_S = 10.0
 _NAN = float("nan")
 _monitors = 0
+_live: weakref.WeakSet[TrainingMonitor] = weakref.WeakSet()
 
 
 class TrainingMonitor(Guarded):
@@ -75,15 +78,16 @@ class TrainingMonitor(Guarded):
         self.failures = Failures()
         self._recorder: Recorder | None = None
         self._board: RankBoard | None = None
+        self._reader: BoardReader | None = None
         self._waiting: deque[_Waiting] = deque()
         self._clipped: deque[bool] = deque(maxlen=CLIP_WINDOW)
         self._parameters: list[tuple[str, Any]] = []
-        self._told_places = False
         self._last_number: int | None = None
+        self._device_s = DEVICE_S
         self._sample_every, self._checksum_every = max(0, int(sample_every)), max(0, int(checksum_every))
         self._per_rank, self._max_grad_norm, self._replica = per_rank, max_grad_norm, int(replica)
-        self._rank = _from_anywhere(rank, "get_rank", "RANK", 0)
-        self._world_size = _from_anywhere(world_size, "get_world_size", "WORLD_SIZE", 1)
+        self._rank = from_anywhere(rank, "get_rank", "RANK", 0)
+        self._world_size = from_anywhere(world_size, "get_world_size", "WORLD_SIZE", 1)
         if self._rank == 0 or per_rank == "files":
             self._recorder = Recorder(run_dir, run=run, rank=self._rank, world_size=self._world_size, writer=writer)
         self._meet(list(replicated) if replicated is not None else [])
@@ -95,10 +99,14 @@ class TrainingMonitor(Guarded):
         restart = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
         if self._per_rank not in ("gather", "files", "none"):
             raise ValueError(f"per_rank must be gather, files or none, not {self._per_rank!r}; no ranks are compared")
-        if self._per_rank == "gather" and self._world_size > 1 and (store := _meeting_place()) is not None:
+        if self._per_rank == "gather" and self._world_size > 1 and (store := meeting_place()) is not None:
             every = min(n for n in (self._sample_every, self._checksum_every) if n) if self._sample_every else 1
-            self._board = RankBoard(store, self._rank, self._world_size, f"trainvitals/{restart}/{number}", every)
-            self._board.put_place(os.uname().nodename, _local_rank(), _gpu_uuid())
+            prefix = f"trainvitals/{restart}/{number}"
+            self._board = RankBoard(store, self._rank, self._world_size, prefix, every)
+            self._board.put_place(os.uname().nodename, local_rank(), gpu_uuid())
+            if self._recorder is not None and (own := meeting_place()) is not None:
+                self._reader = BoardReader(RankBoard(own, self._rank, self._world_size, prefix, every))
+                _live.add(self)
         if parameters:
             self._parameters = usable(parameters)
             if not self._parameters:
@@ -142,6 +150,9 @@ class TrainingMonitor(Guarded):
     def close(self) -> None:
         """Write what waits and give the file back."""
         self._release(at_end=True)
+        if self._reader is not None:
+            self._reader.close()
+            self._reader = None
         if self._recorder is not None:
             self._recorder.close()
 
@@ -185,17 +196,23 @@ class TrainingMonitor(Guarded):
 
     def _release(self, at_end: bool) -> None:
         """Record the steps whose values have come, in their order."""
+        end_s = time.monotonic() + CLOSE_WAIT_S
         while self._waiting:
             first = self._waiting[0]
             if first.numbers is None:
                 if not (at_end or first.is_ready() or len(self._waiting) > MAX_WAITING_STEPS):
                     return
-                if not first.resolve():
+                if not first.resolve(self._device_s):
+                    self._device_s = 0.0  # waited for once, not once a step
                     error = TimeoutError(f"the device did not answer in {DEVICE_S} s")
                     self.failures.add(f"reading step {first.number}", error, self._recorder)
                 if first.is_sampled and self._board is not None:
                     self._tell(first)
-            if self._recorder is not None and first.is_sampled and self._board is not None and not self._compare(first, at_end):
+            if (
+                self._reader is not None
+                and first.is_sampled
+                and not self._compare(self._reader, first, end_s if at_end else None)
+            ):
                 return
             self._waiting.popleft()
             if self._recorder is not None:
@@ -206,43 +223,41 @@ class TrainingMonitor(Guarded):
         try:
             self._board.put(first.sample(self._rank, self._replica))
         except Exception as error:  # noqa: BLE001 - without the store the ranks are not compared any more; counted and told
-            self._board = None
+            self._board = self._reader = None
             self.failures.add("telling rank 0", error, self._recorder)
 
-    def _compare(self, first: _Waiting, at_end: bool) -> bool:
-        """Whether the step needs no more waiting for other ranks."""
-        assert self._board is not None
-        try:
-            samples = self._board.everyone(first.number)
-            deadline_s = time.monotonic() + CLOSE_WAIT_S
-            while samples is None and at_end and time.monotonic() < deadline_s:
-                time.sleep(0.01)
-                samples = self._board.everyone(first.number)
-            if samples is None:
-                is_late = first.later_steps > HOLD_STEPS or (first.later_steps > 1 and time.monotonic() - first.ended_s > HOLD_S)
-                if not (at_end or is_late):
-                    return False
-                samples = self._board.present(first.number)
-            self._tell_places()
-        except Exception as error:  # noqa: BLE001 - without the store the ranks are not compared any more; counted and told
-            self._board = None
-            self.failures.add("comparing the ranks", error, self._recorder)
-            return True
-        first.statistics = rank_statistics(samples, self._world_size)
-        if self._recorder is not None:
-            for found in replica_mismatches(samples):
-                part = first.checked[found.index] if found.index < len(first.checked) else str(found.index)
-                text = f"parameters differ between replicas: {part}, ranks {', '.join(map(str, found.ranks[:10]))}"
+    def _compare(self, reader: BoardReader, first: _Waiting, end_s: float | None) -> bool:
+        """Whether the step needs no more waiting for other ranks. end_s: at the end, wait until then and go without."""
+        if first.answer is None:
+            first.answer = reader.ask(first.number)
+        answer = first.answer
+        is_late = first.later_steps > HOLD_STEPS or (first.later_steps > 1 and time.monotonic() - first.ended_s > HOLD_S)
+        if end_s is not None:
+            answer.is_done.wait(max(0.0, end_s - time.monotonic()))
+        if is_late or end_s is not None:
+            answer.gives_up.set()
+        if end_s is not None:
+            answer.is_done.wait(max(0.1, end_s - time.monotonic()))
+        if not answer.is_done.is_set():  # the store is slow: not longer than twice as long
+            return end_s is not None or first.later_steps > 2 * HOLD_STEPS
+        if answer.error is not None:
+            self._reader = None
+            self.failures.add("comparing the ranks", answer.error, self._recorder)
+        if answer.samples is not None:
+            first.statistics = rank_statistics(answer.samples, self._world_size)
+            self._tell_mismatches(first, answer.samples)
+        if answer.places is not None and self._recorder is not None:
+            self._recorder.describe(None, ranks=answer.places)
+        return True
+
+    def _tell_mismatches(self, first: _Waiting, samples: list[Sample]) -> None:
+        for found in replica_mismatches(samples):
+            part = first.checked[found.index] if found.index < len(first.checked) else str(found.index)
+            text = f"parameters differ between replicas: {part}, ranks {', '.join(map(str, found.ranks[:10]))}"
+            if self._recorder is not None:
                 self._recorder.event(
                     "message", first.number, text, replica_mismatch=list(found.ranks), replica=found.replica, parameters=part
                 )
-        return True
-
-    def _tell_places(self) -> None:
-        if not self._told_places and self._board is not None and (places := self._board.places()) is not None:
-            self._told_places = True
-            if self._recorder is not None:
-                self._recorder.describe(None, ranks=places)
 
     def _record(self, recorder: Recorder, first: _Waiting) -> None:
         metrics = {name: value for name, value in (first.numbers or {}).items() if not name.startswith("checksum ")}
@@ -324,13 +339,14 @@ class _Waiting:
         self.numbers: dict[str, object] | None = None
         self.statistics: dict[str, float] = {}
         self.checked = checked
+        self.answer: Answer | None = None
         self._values, self._before_s, self._events = values, scope.before_s, scope.events
 
     def is_ready(self) -> bool:
         return self._values.is_ready()
 
-    def resolve(self) -> bool:
-        self.numbers = self._values.result(DEVICE_S)
+    def resolve(self, timeout_s: float) -> bool:
+        self.numbers = self._values.result(timeout_s)
         return self._values.is_ready()
 
     def pre_all_reduce_s(self) -> float:
@@ -346,40 +362,13 @@ class _Waiting:
         return Sample(rank, self.number, loss, norm, self.step_time_s, self.pre_all_reduce_s(), replica, sums)
 
 
+def _close_all() -> None:
+    for monitor in list(_live):
+        monitor.close()
+
+
+atexit.register(_close_all)
+
+
 def _number(value: object) -> float:
     return float(value) if isinstance(value, (int, float)) else _NAN
-
-
-def _from_anywhere(given: int | None, function: str, variable: str, default: int) -> int:
-    if given is not None:
-        return int(given)
-    if torch.distributed.is_available() and torch.distributed.is_initialized():
-        return int(getattr(torch.distributed, function)())
-    text = os.environ.get(variable, "")
-    return int(text) if text.isdecimal() else default
-
-
-def _local_rank() -> int | None:
-    text = os.environ.get("LOCAL_RANK", "")
-    return int(text) if text.isdecimal() else None
-
-
-def _gpu_uuid() -> str | None:
-    if not torch.cuda.is_initialized():
-        return None
-    uuid = getattr(torch.cuda.get_device_properties(torch.cuda.current_device()), "uuid", None)
-    return None if uuid is None else f"GPU-{uuid}"
-
-
-def _meeting_place() -> Store | None:
-    """The store of torch.distributed, over a connection of our own: the library's own calls may hold theirs for minutes."""
-    if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
-        return None
-    from datetime import timedelta
-
-    store: Any = torch.distributed.distributed_c10d._get_default_store()
-    if hasattr(store, "clone"):  # PyTorch 2.5 and later
-        store = store.clone()
-        store.set_timeout(timedelta(seconds=STORE_TIMEOUT_S))
-    found: Store = store
-    return found

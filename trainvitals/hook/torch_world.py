@@ -1,0 +1,49 @@
+"""Who this process is among the ranks of a PyTorch training, and where they meet. Needs torch."""
+
+from __future__ import annotations
+
+import os
+from datetime import timedelta
+from typing import Any
+
+import torch
+
+from trainvitals.hook.rank_board import Store
+
+STORE_TIMEOUT_S = 10.0
+
+
+def from_anywhere(given: int | None, function: str, variable: str, default: int) -> int:
+    """As given, else what torch.distributed says, else the launcher's variable."""
+    if given is not None:
+        return int(given)
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
+        return int(getattr(torch.distributed, function)())
+    text = os.environ.get(variable, "")
+    return int(text) if text.isdecimal() else default
+
+
+def local_rank() -> int | None:
+    """The rank on this host, where the launcher says it."""
+    text = os.environ.get("LOCAL_RANK", "")
+    return int(text) if text.isdecimal() else None
+
+
+def gpu_uuid() -> str | None:
+    """Of the current device, if one is in use already: asking must not start CUDA."""
+    if not torch.cuda.is_initialized():
+        return None
+    uuid = getattr(torch.cuda.get_device_properties(torch.cuda.current_device()), "uuid", None)
+    return None if uuid is None else f"GPU-{uuid}"
+
+
+def meeting_place() -> Store | None:
+    """The store of torch.distributed, over a connection of our own: the library's own calls may hold theirs for minutes."""
+    if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
+        return None
+    store: Any = torch.distributed.distributed_c10d._get_default_store()
+    if hasattr(store, "clone"):  # PyTorch 2.5 and later
+        store = store.clone()
+        store.set_timeout(timedelta(seconds=STORE_TIMEOUT_S))
+    found: Store = store
+    return found
