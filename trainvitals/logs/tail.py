@@ -170,7 +170,8 @@ class LogSource:
         return sorted(path for path in found if not path.endswith(_COMPRESSED))
 
     def _open(self, path: str) -> _Stream | None:
-        if len(self._streams) >= MAX_FILES and not self._forget_one():
+        # Where one file finds no place, none of this look does: thousands of them must not be asked for in vain.
+        if len(self._streams) >= MAX_FILES and (self._counts["files_beyond_limit"] or not self._forget_one()):
             self._counts["files_beyond_limit"] += 1
             return None
         try:
