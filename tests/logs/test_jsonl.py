@@ -2,6 +2,7 @@
 
 import json
 import math
+import time
 
 import pytest
 from hypothesis import given
@@ -119,7 +120,7 @@ def test_mmcv_iterations_are_numbered_on_over_the_epochs():
     "line",
     [
         '{"step": 1, "event": "checkpoint"}', '{"loss": 2.5}', '{"step": 1, "gpu_memory": 3}', "{'loss': 1.0, 'step': 3}", '{"step": 1, "loss": 2.5',
-        'step {"step": 1, "loss": 2}', '[{"step": 1, "loss": 2}]', '{"step": 1, "eval_loss": 2.5}', '{"step": -1, "loss": 2}', '{"step": 1.5, "loss": 2}',
+        '{"step": 1, "eval_loss": 2.5}', '{"step": -1, "loss": 2}', '{"step": 1.5, "loss": 2}',
         '{"step": true, "loss": 2}', '{"step": 1, "lm loss vs samples": 2}', "{" * 5000, '{"step":' + "[" * 5000,
     ],
 )  # fmt: skip
@@ -181,3 +182,28 @@ def test_one_line_an_epoch_is_counted_by_its_epoch_and_a_share_of_an_epoch_count
     assert [(step.step, step.values["loss"]) for step in steps] == [(1, 2.5), (2, 2.25)]
     assert [event.data["validation_loss"] for event in events] == [2.6, 2.5]
     assert not Jsonl.claims('{"loss": 2.5, "learning_rate": 0.1, "epoch": 1.0}')
+
+
+@pytest.mark.parametrize(
+    "prefix",
+    ["INFO:root:", "[2026-02-02 02:40:00,250] [INFO] [train.py:77] ", "2026-02-02T02:40:00.250Z - trainer - INFO - metrics: "],
+)
+def test_an_object_behind_the_prefix_of_a_logger_is_read_with_its_time(prefix):
+    line = prefix + '{"step": 20, "loss": 2.5}'
+    assert Jsonl.claims(line)
+    steps, _, _ = read(line)
+    assert steps[0].values == {"loss": 2.5}
+    assert steps[0].time_ns == (1_770_000_000_250_000_000 if "2026" in prefix else None)
+
+
+def test_a_list_of_objects_on_one_line_is_read():
+    steps, _, _ = read([{"step": 1, "loss": 2.5}, {"step": 2, "loss": 2.25}])
+    assert [(step.step, step.values["loss"]) for step in steps] == [(1, 2.5), (2, 2.25)]
+
+
+@pytest.mark.parametrize("unit", ["[", "{", "[a]", '{"', " [", "[]", "x[", "[{", '"step"'])
+def test_a_hostile_line_takes_no_time(unit):
+    line = (unit * 65536)[:65536] + '"step"'
+    start = time.process_time()
+    Jsonl.claims(line)
+    assert time.process_time() - start < 0.05

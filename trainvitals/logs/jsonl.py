@@ -19,7 +19,9 @@ from trainvitals.logs.times import LineTimes
 from trainvitals.logs.values import as_number
 
 _STEP_KEY = re.compile(r'step|iter|num_updates|"it"|"epoch"', re.IGNORECASE)
-_OBJECT = re.compile(r'\ufeff?[ \t]{0,40}\{[ \t]{0,4}"')
+#: In front of an object: nothing, or what a logger puts there. Cells (``|``) and ``:::MLLOG`` are other formats.
+_OBJECT = re.compile(r'(?!:::)[^{|\[]{0,200}(?:\[[^\[\]{|]{0,100}\][^{|\[]{0,100}){0,4}((?:\[\s{0,4})?\{\s{0,4}")')
+_MAX_OBJECTS = 100_000
 _MAX_DEPTH = 6
 _MAX_KEYS = 1000
 #: Keys that name the metric whose value stands under ``value``.
@@ -57,31 +59,30 @@ class Jsonl:
     @staticmethod
     def claims(line: str) -> bool:
         """An object with a step and a training loss: no other program's JSON has both."""
-        if not _may_be_one(line):
-            return False
-        flat = _load(line)
-        if flat is None:
-            return False
-        row = _row(flat, LineTimes())
-        return row is not None and row.is_step and any("loss" in name for name in row.values)
+        for flat in _objects(line) or ():
+            row = _row(flat, LineTimes())
+            if row is not None and row.is_step and any("loss" in name for name in row.values):
+                return True
+        return False
 
     def feed(self, line: str) -> list[Record]:
-        if not _may_be_one(line):
-            return []
-        flat = _load(line)
-        if flat is None:
+        objects = _objects(line)
+        if objects is None:
             self.bad_records += 1
             return []
-        if not SUMMARY_MARKS.isdisjoint(flat):
-            return []
-        row = _row(flat, self._times)
-        if row is None:
-            return []
-        if flat.get("mode") == "val" and "iter" in flat:
-            row.step = self._epochs.last  # mmcv: its ``iter`` is that of the validation
-        elif not _counts_epochs(flat):
-            row.step = self._epochs.number(row.step, as_number(flat.get("epoch")))
-        return self._joiner.add(row)
+        records: list[Record] = []
+        for flat in objects:
+            row = _row(flat, self._times) if SUMMARY_MARKS.isdisjoint(flat) else None
+            if row is None:
+                continue
+            if row.time_ns is None:
+                row.time_ns = self._times.find(line[: line.find("{")])
+            if flat.get("mode") == "val" and "iter" in flat:
+                row.step = self._epochs.last  # mmcv: its ``iter`` is that of the validation
+            elif not _counts_epochs(flat):
+                row.step = self._epochs.number(row.step, as_number(flat.get("epoch")))
+            records.extend(self._joiner.add(row))
+        return records
 
     def idle(self) -> list[Record]:
         return self._joiner.flush()
@@ -102,22 +103,25 @@ def _counts_epochs(flat: Mapping[str, Any]) -> bool:
     return not any(meaning_of(name).kind == "step" for name in flat)
 
 
-def _may_be_one(line: str) -> bool:
-    return _OBJECT.match(line) is not None and _STEP_KEY.search(line) is not None
+def _objects(line: str) -> list[dict[str, Any]] | None:
+    """The objects of a line, flat, mostly one; none when it is no JSON, None when it is torn JSON.
 
-
-def _load(line: str) -> dict[str, Any] | None:
-    """The object, flat; None when the line is none, or torn."""
+    A list of objects, and an object behind the prefix of a logger, are taken too.
+    """
+    found = _OBJECT.match(line) if "{" in line else None
+    if found is None or _STEP_KEY.search(line) is None:
+        return []
     try:
-        loaded = json.loads(line.strip(" \t\ufeff,"))
+        loaded = json.loads(line[found.start(1) :].strip(" \t,"))
     except (ValueError, RecursionError):
-        return None
-    if not isinstance(loaded, dict):
-        return None
-    # The hook's own file, an event file and trainer_state.json have grammars of their own.
-    if "tfevents" in loaded or "log_history" in loaded or ("type" in loaded and "values" in loaded):
-        return {}
-    return dict(_flat(loaded, "", 0))
+        return [] if found.start(1) > 1 else None
+    items = loaded if isinstance(loaded, list) else [loaded]
+    return [dict(_flat(item, "", 0)) for item in items[:_MAX_OBJECTS] if isinstance(item, dict) and not _is_of_others(item)]
+
+
+def _is_of_others(item: Mapping[str, Any]) -> bool:
+    """The hook's own file, an event file and trainer_state.json have grammars of their own."""
+    return "tfevents" in item or "log_history" in item or ("type" in item and "values" in item)
 
 
 def _flat(item: Mapping[str, Any], prefix: str, depth: int) -> Iterator[tuple[str, Any]]:

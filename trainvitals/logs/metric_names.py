@@ -34,7 +34,7 @@ class Meaning:
 #: The step, best first: a counter of the trainer's before the counter of a logger's calls (Weights & Biases' ``_step``).
 STEP_NAMES = (
     "trainer/global_step", "train/global_step", "global_step", "globalstep", "num_updates", "current_steps", "current_step",
-    "step", "steps", "train_step", "training_step", "iteration", "iterations", "iter", "iter_num", "it", "_step",
+    "global_steps", "optimizer_step", "opt_step", "update_step", "step", "steps", "train_step", "training_step", "iteration", "iterations", "iter", "iter_num", "it", "batch_idx", "_step",
 )  # fmt: skip
 _TIME_NAMES = frozenset(
     {

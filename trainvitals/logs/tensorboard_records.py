@@ -12,6 +12,7 @@ import heapq
 import importlib
 import itertools
 import json
+import re
 import struct
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -23,6 +24,7 @@ from trainvitals.errors import InputError
 MAX_RECORD_BYTES = 1 << 20
 _HEADER = struct.Struct("<QI")
 _CHECKSUM = struct.Struct("<I")
+_FILLED = re.compile(rb"[^\0]")
 _CHUNK_BYTES = 1 << 18
 #: Files of one directory that are read side by side, in order of their times; of more, one after the other.
 _MAX_OPEN_FILES = 64
@@ -80,7 +82,7 @@ class EventFileReader:
                 if not self._is_lost:
                     self._is_lost = True
                     lines.append(_line(damaged=1))
-                at += 1
+                at = self._next_candidate(at)
                 continue
             self._is_lost = False
             end = at + _HEADER.size + length + _CHECKSUM.size
@@ -95,6 +97,18 @@ class EventFileReader:
             at = end
         del pending[:at]
         return "".join(lines).encode()
+
+    def _next_candidate(self, at: int) -> int:
+        """The next place where a record may begin: no length has more than four bytes, and no header is all zero (a hole)."""
+        pending = self._pending
+        zeros = pending.find(b"\0\0\0\0", at + 5)
+        if zeros < 0:
+            return max(at + 1, len(pending) - _HEADER.size + 1)
+        candidate = zeros - 4
+        if not any(pending[candidate : candidate + _HEADER.size]):
+            filled = _FILLED.search(pending, candidate)
+            candidate = max(candidate, (filled.start() if filled else len(pending)) - _HEADER.size + 1)
+        return candidate
 
     def finish(self) -> bytes:
         """A record that was cut off counts as damaged; of a file that is still written it is the newest."""
