@@ -39,6 +39,7 @@ from trainvitals.logs.nanotron import Nanotron
 from trainvitals.logs.nemo import NeMo
 from trainvitals.logs.neuronx import NeuronX
 from trainvitals.logs.olmo import Olmo
+from trainvitals.logs.orbit import Orbit
 from trainvitals.logs.paddlenlp import PaddleNLP
 from trainvitals.logs.swin import Swin
 from trainvitals.logs.telemetry_jsonl import TelemetryJsonl
@@ -69,6 +70,7 @@ _ALL: tuple[type[Any], ...] = (
     TorchTune,
     InternLM,
     PaddleNLP,
+    Orbit,
     MLX,
     DLLogger,
     ImageNet,
