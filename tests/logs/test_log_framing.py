@@ -26,6 +26,10 @@ from trainvitals.logs.framing import MAX_LINE_BYTES, LineFramer, strip_noise
         "(Actor pid=123) ",
         "(TrainWorker(x) pid=1, ip=10.0.0.1) ",
         "03:04:05.123 ",
+        "[1,0]<stdout>:",
+        "[1,12]<stderr>: ",
+        "[1,mpirank:3,algo-2]<stdout>:",
+        "[pod/llama-worker-3/trainer] ",
         "[default7]:gpu250: ",
         "\x1b[32m[rank3]:\x1b[0m",
     ],
@@ -87,8 +91,27 @@ def test_invalid_utf8_is_replaced():
     assert LineFramer().feed(b"loss \xff\xfe 1\n") == ["loss \ufffd\ufffd 1"]
 
 
+def test_the_mark_that_some_editors_put_in_front_of_a_file_is_taken_off():
+    assert LineFramer().feed(b'\xef\xbb\xbf{"step": 1}\nx\xef\xbb\xbf\n') == ['{"step": 1}', "x\ufeff"]
+
+
 _NOISY = st.lists(
-    st.sampled_from([b"\r", b"\n", b"\0", b"\x1b[0m", b"12: ", b"[rank1]:", b"\xff", "é".encode(), b"x" * 40_000, b" "])
+    st.sampled_from(
+        [
+            b"\r",
+            b"\n",
+            b"\0",
+            b"\x1b[0m",
+            b"12: ",
+            b"[rank1]:",
+            b"\xff",
+            b"\xef\xbb\xbf",
+            b"\xef\xbb",
+            "é".encode(),
+            b"x" * 40_000,
+            b" ",
+        ]
+    )
     | st.binary(max_size=30),
     max_size=30,
 ).map(b"".join)

@@ -1,6 +1,7 @@
 """Bytes of a log into text pieces: line ends, terminal codes, launcher prefixes, torn and overlong lines.
 
-A piece ends at ``\\n`` or ``\\r``: progress bars write ``\\r`` and the next logger goes on in the same physical line.
+A piece ends at ``\\n`` or ``\\r``: progress bars write ``\\r`` and the next logger goes on in the same physical line. Where the
+``\\r`` were lost, a piece ends where the next bar begins.
 """
 
 from __future__ import annotations
@@ -8,9 +9,12 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from trainvitals.logs.bars import MARK, last_boundary, split_bars
+
 #: Bytes kept of one line; the rest is dropped and the line counted.
 MAX_LINE_BYTES = 64 * 1024
 
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _LINE_END = re.compile(rb"[\r\n]")
 _ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\^_])")
 # A bare number before a colon or in brackets is a prefix only when no number follows: "1: 2" is somebody's data.
@@ -19,6 +23,8 @@ _PREFIX = re.compile(
     r"""(?:
       \[(?:default|rank)\d{1,7}\]:[ ]?               # torchrun --tee, newer torch
     | \[[A-Za-z][\w.-]{0,80}:\d{1,7}\]:[ ]?          # [node12:3]:
+    | \[\d{1,4},(?:mpirank:)?\d{1,7}(?:,[\w.-]{1,80})?\]<std(?:out|err|diag)>:[ ]?  # mpirun --tag-output, SageMaker
+    | \[pod/[\w./-]{1,200}\][ ]                     # kubectl logs --prefix
     | [ ]{0,6}\d{1,7}:[ ]WORDS                       # srun -l
     | (?!(?:step|iter|iteration|epoch|batch|loss|layer|level|update)[.\d-]*:)
       [A-Za-z][A-Za-z.-]*\d[A-Za-z0-9.-]{0,80}:[ ]WORDS  # DeepSpeed pdsh: gpu250, node-r7i4n5
@@ -93,34 +99,34 @@ class LineFramer:
         if self._pending:
             found = _LINE_END.search(data)
             if found is None:
-                self._keep(data)
+                self._keep(data, self._offset, pieces)
                 return pieces
-            self._keep(data[: found.start()])
-            text, prefix = self._take()
             start = found.end()
-            if text:
-                pieces.append((base + start, text, prefix))
+            self._keep(data[: found.start()], base + start - 1, pieces)
+            self._take(base + start, pieces)
         end = max(data.rfind(b"\n"), data.rfind(b"\r"))
         if end >= start:
             self._whole_lines(data[start:end], base + start, pieces)
             start = end + 1
         if start < len(data):
-            self._keep(data[start:])
+            self._keep(data[start:], self._offset, pieces)
         return pieces
 
     def _whole_lines(self, body: bytes, offset: int, pieces: list[Piece]) -> None:
         """``body``: lines with their ends between them, but none behind the last one."""
         is_noisy = b"\x1b" in body or b"\0" in body
+        has_bars = MARK in body
         match = _PREFIX.match
         # One pass over the chunk is several times as fast as one a line; a \r is as long as a \n, so places stay.
         for raw in body.replace(b"\r", b"\n").split(b"\n"):
             offset += len(raw) + 1
             if not raw:
                 continue
-            if len(raw) > MAX_LINE_BYTES:
-                self._keep(raw)
-                text, prefix = self._take()
-            elif is_noisy:
+            if len(raw) > MAX_LINE_BYTES or (has_bars and raw.count(MARK) > 1):
+                self._keep(raw, offset - 1, pieces)
+                self._take(offset, pieces)
+                continue
+            if is_noisy:
                 text, prefix = _clean(raw)
             else:
                 text, prefix = raw.decode("utf-8", "replace"), ""
@@ -132,8 +138,10 @@ class LineFramer:
 
     def finish(self) -> list[Piece]:
         """The torn last line as it is; call it when nothing more will come."""
-        text, prefix = self._take() if self._pending else ("", "")
-        return [(self._offset, text, prefix)] if text else []
+        pieces: list[Piece] = []
+        if self._pending:
+            self._take(self._offset, pieces)
+        return pieces
 
     def discard(self) -> bool:
         """Forget a torn line and count offsets from 0 again: another file begins. True when there was one."""
@@ -143,20 +151,42 @@ class LineFramer:
         self._offset = 0
         return was_torn
 
-    def _keep(self, data: bytes) -> None:
+    def _keep(self, data: bytes, end: int, pieces: list[Piece]) -> None:
+        """``end``: the place behind ``data``. A line of bars may be longer than any cap: it is given out as it grows."""
         if not self._pending:
             data = data.lstrip(b"\0")  # the hole of a truncated log may be longer than any line
-        room = MAX_LINE_BYTES - len(self._pending)
-        self._pending += data[:room]
-        if len(data) > room and not self._is_overlong:
-            self._is_overlong = True
-            self.capped_lines += 1
+        while True:
+            room = MAX_LINE_BYTES - len(self._pending)
+            self._pending += data[:room]
+            data = data[room:]
+            if not data or self._is_overlong:
+                return
+            boundary = last_boundary(self._pending)
+            if boundary == 0:
+                self._is_overlong = True
+                self.capped_lines += 1
+                return
+            self._give_out(bytes(self._pending[:boundary]), end - len(data) - len(self._pending), pieces)
+            del self._pending[:boundary]
 
-    def _take(self) -> tuple[str, str]:
-        piece = _clean(bytes(self._pending))
+    def _take(self, end: int, pieces: list[Piece]) -> None:
+        """The line is complete; ``end``: the place behind its end."""
+        raw = bytes(self._pending)
         self._pending.clear()
         self._is_overlong = False
-        return piece
+        before = len(pieces)
+        self._give_out(raw, end - 1 - len(raw), pieces)
+        if len(pieces) > before:
+            pieces[-1] = (end, *pieces[-1][1:])
+
+    def _give_out(self, raw: bytes, start: int, pieces: list[Piece]) -> None:
+        line_prefix = ""
+        for part in split_bars(raw):
+            start += len(part)
+            text, prefix = _clean(part)
+            line_prefix = prefix or line_prefix
+            if text:
+                pieces.append((start, text, line_prefix))
 
     def to_state(self) -> dict[str, Any]:
         """JSON values only."""
@@ -177,6 +207,6 @@ class LineFramer:
 
 def _clean(raw: bytes) -> tuple[str, str]:
     # A log truncated under a writer that does not append gets a hole: NUL bytes up to the old position.
-    text = raw.decode("utf-8", "replace").strip("\0")
+    text = raw.removeprefix(_BYTE_ORDER_MARK).decode("utf-8", "replace").strip("\0")
     text, prefix = split_noise(text)
     return text.rstrip(), prefix
