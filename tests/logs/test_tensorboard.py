@@ -228,6 +228,14 @@ def test_damage_costs_one_record_and_is_counted(tmp_path, offset):
     assert parser.counters["bad_records"] >= 1
 
 
+def test_a_hole_of_zero_bytes_or_junk_in_the_middle_costs_nothing_but_itself(tmp_path):
+    for junk in (b"\0" * 100_000, bytes(range(256)) * 50, b"\1\0\0\0\0\0\0\0" * 99):
+        parser, steps, _ = read(
+            write(tmp_path / "events.out.tfevents.1", version(), scalar("loss", 1, 2.0), junk, scalar("loss", 2, 1.0))
+        )
+        assert (losses(steps), parser.counters["bad_records"]) == ([(1, 1, 2.0), (2, 1, 1.0)], 1)
+
+
 def test_pictures_and_texts_are_passed_over_without_being_kept(tmp_path):
     big = framed(b"\x00" * (MAX_RECORD_BYTES + 5))
     picture = framed(
