@@ -84,6 +84,14 @@ def watchdogs(ranks, enqueued=None):
         ("E0102 03:04:05.000000 1234 api.py:869] failed (exitcode: -11) local_rank: 5 (pid: 2630) of binary: python", "crashed", {"signal": 11}),
         ("W0102 03:04:05.000000 1234 api.py:723] Received 15 death signal, shutting down workers", "killed", {"signal": 15}),
         ("Killed", "killed", {"signal": 9}),
+        ("slurmstepd: error: Job 77 exceeded memory limit (9 > 8), being killed", "out_of_memory", {"memory": "host"}),
+        ("=>> PBS: job killed: mem job total 9 kb exceeded limit 8 kb", "out_of_memory", {"memory": "host"}),
+        ("=>> PBS: job killed: walltime 3610 exceeded limit 3600", "time_limit", {}),
+        ("Loss is nan, stopping training", "numerics", {}),
+        ("FloatingPointError: Minimum loss scale reached (0.0001). Your loss is probably exploding.", "numerics", {}),
+        ("RuntimeError: NCCL communicator was aborted on rank 3.", "nccl_timeout", {"rank": 3}),
+        ("command terminated with exit code 137", "killed", {"signal": 9}),
+        ("[rank: 2] Child process with PID 4321 terminated with code 1. Forcefully terminating all other processes", "process_failed", {"rank": 2}),
         ("/bin/sh: line 1: 4321 Segmentation fault      (core dumped) python train.py", "crashed", {}),
         ("[launch.py:321:sigkill_handler] ['python', 'x.py'] exits with return code = 1", "process_failed", {"exit_code": 1}),
         ("INFO: task python:4321 blocked for more than 120 seconds.", "io_hang", {}),
@@ -110,6 +118,7 @@ def test_a_line_has_its_class_and_says_who(line, kind, data):
         ("my_trainer.errors.DataExploded: shard 7", "train.py", "exception"),
         ("KeyError: 'labels'", "train.py", "exception"),
         ("MemoryError", "train.py", "out_of_memory"),
+        ("numpy.core._exceptions._ArrayMemoryError: Unable to allocate 3.2 GiB", "train.py", "out_of_memory"),
         ("KeyboardInterrupt", "train.py", "cancelled"),
         ("BrokenPipeError: [Errno 32] Broken pipe", "train.py", "network"),
     ],
@@ -165,6 +174,12 @@ def test_ranks_of_a_sub_group_prove_nothing_of_others():
     line = "[rank13]:[E102 03:04:05.1 ProcessGroupNCCL.cpp:616] [Rank 1] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=2, "
     data = only("WORLD_SIZE=16\n" + line + "\n").data
     assert data["rank"] == 13 and data["is_sub_group"] and "ranks_missing" not in data
+
+
+def test_ranks_that_old_versions_number_within_their_group_prove_nothing_of_a_large_job():
+    line = "[E ProcessGroupNCCL.cpp:737] [Rank {}] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=2, \n"
+    assert "ranks_missing" not in only("using world size: 64\n" + "".join(line.format(rank) for rank in range(8))).data
+    assert only("using world size: 8\n" + "".join(line.format(rank) for rank in range(7))).data["ranks_missing"] == [7]
 
 
 def test_thousands_of_ranks_are_one_event_of_bounded_size():

@@ -29,7 +29,7 @@ _TEXT_HOST = re.compile(
 _STEP_HOST = re.compile(r"\*\*\* (?:JOB|STEP) \S{1,40} ON ([A-Za-z][\w.-]{0,100}) CANCELLED", re.ASCII)
 _TASKS = re.compile(r"srun: error: \S{1,100}: tasks? ([\d,-]{1,200}): ", re.ASCII)
 _WORLD = re.compile(
-    r"(?:\b(?:using )?[Ww]orld[ _]size\b|\bWORLD_SIZE\b|\bglobal_world_sizes?\b)[\"']?[ .]{0,60}[:=]?[ .]{0,60}\[?(\d{1,7})\b|\bnranks (\d{1,7})\b",
+    r"(?:(?<![A-Za-z])[Ww]orld[ _]sizes?\b|(?<![A-Za-z])WORLD_SIZE\b)[\"']?[ .]{0,60}[:=]?[ .]{0,60}\[?(\d{1,7})\b|\bnranks (\d{1,7})\b",
     re.ASCII,
 )
 

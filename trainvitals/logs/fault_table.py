@@ -93,7 +93,9 @@ _ROWS: tuple[Row, ...] = (
     _row("TERM_PREEMPT", r"TERM_PREEMPT: ", "preempted", 5),
     _row("this job is ", r"Caught signal \w{1,20} on \S{1,100}: this job is timed-out", "time_limit", 5),
     _row("this job is ", r"Caught signal \w{1,20} on \S{1,100}: this job is preempted", "preempted", 5),
-    _row("Node failure on", r"srun: error: Node failure on \S", "node_failure", 5),
+    _row("Node failure on", r"(?:srun|salloc|sbatch): error: Node failure on \S", "node_failure", 5),
+    _row("memory limit", r"slurmstepd: error: .{0,80}?[Ee]xceeded (?:job |step )?memory limit", "out_of_memory", 5, memory="host"),
+    _row("PBS: job killed:", r"PBS: job killed: (?:v?mem|pv?mem|ppmem|resident)", "out_of_memory", 5, memory="host"),
     # Memory
     _row("ray.exceptions.OutOfMemory", r"ray\.exceptions\.OutOfMemoryError", "out_of_memory", 5, memory="host"),
     _row("out of memory", rf"^\s?{_DEVICE} out of memory|(?:Error|exception): {_DEVICE} out of memory|{_DEVICE} out of memory\. Tried to", "out_of_memory", 5, memory="gpu"),
@@ -118,6 +120,7 @@ _ROWS: tuple[Row, ...] = (
     _row("ECC", r"[Uu]ncorrectable ECC error|cudaErrorECCUncorrectable", "gpu_error", 5),
     _row("NVLink error", r"[Uu]ncorrectable NVLink error", "gpu_error", 5),
     _row("fallen off the bus", r"has fallen off the bus", "gpu_error", 5),
+    _row("device handle for", r"Unable to determine the device handle for (?:gpu|GPU)", "gpu_error", 5),
     _row("CUDA error", r"CUDA error: (?!out of memory|uncorrectable)[\w(]", "cuda_error", 4),
     _row("HIP error", r"HIP error: (?!out of memory)[\w(]", "cuda_error", 4),
     _row("Cuda failure", r"Cuda failure (?:\d{1,4} )?'(?!out of memory)", "cuda_error", 4),
@@ -132,6 +135,10 @@ _ROWS: tuple[Row, ...] = (
     _row("Minimum loss scale", r"Minimum loss scale reached", "numerics", 5),
     _row("iterations in a row", r"Skipped \d{1,9} iterations in a row", "numerics", 5),
     _row("Unexpected result", r"Unexpected result (?:nan|inf|-inf)\b", "numerics", 5),
+    _row("stopping training", r"[Ll]oss is (?:nan|inf|-inf), stopping training", "numerics", 5),
+    _row("Gradients are Nan", r"Gradients are Nan/Inf", "numerics", 5),
+    _row("nan loss encountered", r"nan loss encountered", "numerics", 5),
+    _row("loss contains a NaN", r"loss contains a NaN", "numerics", 5),
     _row("found NaN in", r"found NaN in (?:local|the) ", "numerics", 5),
     # NCCL: NVIDIA/nccl issues 1609 and 1730, hiyouga/LlamaFactory issue 7396
     _row("atchdog caught collective", r"Watchdog caught collective operation timeout", "nccl_timeout", 4, says="timeout"),
@@ -139,12 +146,15 @@ _ROWS: tuple[Row, ...] = (
     _row("Timeout at NCCL work", r"Timeout at NCCL work: \d", "nccl_timeout", 4, says="status"),
     _row("atchdog got stuck", r"watchdog got stuck for \d{1,9} seconds", "nccl_timeout", 4, says="timeout"),
     _row("Some NCCL operations", r"Some NCCL operations have failed or timed out", "nccl_timeout", 2, says="abort"),
+    _row("NCCL communicator was aborted", r"NCCL communicator was aborted", "nccl_timeout", 2, says="abort"),
     _row("taking the entire process down", r"we are taking the entire process down", "nccl_timeout", 2, says="abort"),
     _row("Timed out waiting", r"Timed out waiting \d{1,12}ms for (?:recv|send) operation", "nccl_timeout", 4, says="timeout"),
     # Network: NVIDIA/nccl issues 1405 and 1814
     _row("Got completion from peer", r"Got completion from peer", "network", 4),
-    _row("NCCL WARN", r"NCCL WARN .{0,120}?(?:Connect to .{0,120}? failed|Connection (?:reset|refused|closed|timed out)|No route to host|Got async|Call to ibv_\w{1,40} failed)", "network", 4),
-    _row("Rendezvous", r"\bRendezvous(?:Timeout|Connection|Closed|State|Graceful)\w{0,12}Error(?::|\Z)", "network", 2),
+    _row("NCCL WARN", r"NCCL WARN .{0,120}?(?:Connect to .{0,120}? failed|No route to host|Got async|Call to ibv_\w{1,40} failed)", "network", 4),
+    _row("NCCL WARN", r"NCCL WARN .{0,120}?Connection (?:reset|refused|closed|timed out)", "network", 2),
+    _row("NCCL error in", r"NCCL error in: ", "network", 2),
+    _row("Rendezvous", r"\bRendezvous(?:Timeout|Connection|Closed|State|Graceful)\w{0,12}Error(?:[:.]|\Z)", "network", 2),
     _row("client socket has", r"The client socket has (?:failed to connect|timed out)", "network", 2),
     _row("server socket has", r"The server socket has failed to (?:listen|bind)", "network", 4),
     _row("TCPStore", rf"{_PEER}|Failed to check the .should dump. flag", "network", 2),
@@ -166,9 +176,11 @@ _ROWS: tuple[Row, ...] = (
     _row("Killed", r"srun: error: \S{1,100}: tasks? [\d,-]{1,200}: Killed", "killed", 3, signal="9"),
     _row("Killed", r"^\s{0,20}Killed\s{0,20}\Z|line \d{1,6}: {1,9}\d{1,9} Killed\b|killed by signal: Killed", "killed", 3, signal="9"),
     _row("SIGKILL", r"Signal 9 \(SIGKILL\) received|died with <Signals\.SIGKILL", "killed", 3, signal="9"),
+    _row("137", r"\b(?:exit (?:code|status)|exited with code|exit code:) 137\b", "killed", 3, signal="9"),
     _row("on signal 9", r"exited on signal 9\b", "killed", 3, signal="9"),
     _row("death signal", r"Received (?:\d{1,3}|Signals\.SIG[A-Z]{2,6}) death signal", "killed", 1, signal="15"),
     _row("closing signal", r"closing signal (?:SIG[A-Z]{2,6}|Signals)", "killed", 1, signal="15"),
+    _row("Received SIGTERM", r"Received SIGTERM: 15", "killed", 1, signal="15"),
     _row("got signal:", r"got signal: \d", "killed", 1, signal="15"),
     _row("Killing subprocess", r"Killing subprocess \d", "killed", 1, signal="15"),
     _row("Terminated", r"srun: error: \S{1,100}: tasks? [\d,-]{1,200}: Terminated|Force Terminated ", "killed", 1, signal="15"),
@@ -178,6 +190,8 @@ _ROWS: tuple[Row, ...] = (
     _row("exitcode", r"failed \(exitcode: -?\d{1,4}\)", "process_failed", 2),
     _row("exits with return code", r"exits with return code = (?!0\b)-?\d{1,4}", "process_failed", 2),
     _row("Exited with exit code", r"srun: error: \S{1,100}: tasks? [\d,-]{1,200}: Exited with exit code (?!0\b)\d", "process_failed", 2),
+    _row("Child process with PID", r"Child process with PID \d{1,9} terminated with code", "process_failed", 2),
+    _row("ssh exited with", r"ssh exited with exit code (?!0\b)\d", "process_failed", 2),
     _row("non-zero exit code", r"process returned\s+a non-zero exit code", "process_failed", 2),
     # argparse
     _row(": error: ", r"^\S{1,300}: error: (?:unrecognized arguments|the following arguments are required|argument \S|ambiguous option)", "config_error", 4),
@@ -187,8 +201,8 @@ LITERALS = tuple(dict.fromkeys(row.literal for row in _ROWS))
 
 #: How a line of a program's text begins; a message that a program would print stands in it, but nothing happened.
 _CODE = re.compile(
-    r"\s{0,200}(?:#|//|\"\"\"|@\w|(?:if|elif|for|while|with|def|class|except|try|else)\b.{0,300}:\s{0,9}(?:#.{0,300})?$|raise \w[\w.]{0,80}\("
-    r"|print\(|assert |return (?!code)|import \w|from [\w.]{1,80} import |(?:logg?(?:er|ing)|log|self)\.\w"
+    r"\s{0,200}(?:#(?!#)|//|\"\"\"|@\w|(?:if|elif|for|while|with|def|class|except|try|else)\b.{0,300}:\s{0,9}(?:#.{0,300})?$|raise \w[\w.]{0,80}\("
+    r"|print\(|assert |return (?!code)|import \w|from [\w.]{1,80} import |(?:logg?er|logging|log)\.(?:info|error|warn|exception|debug|critical)|self\.\w"
     r"|[A-Za-z_][\w.\[\]]{0,80} [+|]?= ?\S)",
     re.ASCII,
 )

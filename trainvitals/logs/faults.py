@@ -79,6 +79,8 @@ class Faults:
         uncaught = self._tracebacks.feed(line, prefix)
         if uncaught is not None and not found:
             detail = {"exception": uncaught.exception}
+            if uncaught.kind == "out_of_memory":
+                detail["memory"] = "gpu" if "OutOfMemory" in uncaught.exception else "host"
             self._add(uncaught.kind, uncaught.level, line[:1000], line, prefix, detail)
         fields = self._root_causes.feed(line, prefix)
         if fields:

@@ -57,7 +57,7 @@ _FIELD = re.compile(r"\b(time|host|rank|exitcode|error_file|traceback)\s{0,8}: (
 def classify(exception: str, is_argument_check: bool) -> tuple[str, int]:
     """Class and level (see ``fault_table``) of an uncaught exception's type."""
     name = exception.rsplit(".", 1)[-1]
-    if name == "MemoryError":
+    if name.endswith("MemoryError"):
         return "out_of_memory", 5
     if name == "KeyboardInterrupt":
         return "cancelled", 2
