@@ -228,6 +228,27 @@ def test_damage_costs_one_record_and_is_counted(tmp_path, offset):
     assert parser.counters["bad_records"] >= 1
 
 
+def text(tag, content, step=0):
+    value = Summary.Value(tag=tag, tensor=TensorProto(dtype=7, string_val=[content.encode()]))
+    value.metadata.plugin_data.plugin_name = "text"
+    return framed(Message(wall_time=START, step=step, summary=Summary(value=[value])).SerializeToString())
+
+
+def test_texts_in_front_of_the_scalars_are_the_configuration_and_later_ones_are_notes(tmp_path):
+    records = [
+        text("lr/text_summary", "0.0003"), text("args/text_summary", '{"seed": 7, "hub_token": "hf_abc", "optim": {"eps": 1e-8}}'),
+        text("long/text_summary", "x" * 70_000), scalar("loss", 1, 2.0), text("sample/text_summary", "once upon a time"), scalar("loss", 2, 1.0),
+        version(), text("lr/text_summary", "0.0001"), scalar("loss", 2, 1.0),
+    ]  # fmt: skip
+    parser, steps, events = read(write(tmp_path / "events.out.tfevents.1", version(), *records))
+    assert [event.data["values"] for event in events if event.kind == "metadata"] == [
+        {"lr": 0.0003, "args.seed": 7, "args.hub_token": "***", "args.optim.eps": 1e-8},
+        {"lr": 0.0001},
+    ]
+    assert [step.step for step in steps] == [1, 2]
+    assert parser.counters["bad_records"] == 0
+
+
 def test_a_hole_of_zero_bytes_or_junk_in_the_middle_costs_nothing_but_itself(tmp_path):
     for junk in (b"\0" * 100_000, bytes(range(256)) * 50, b"\1\0\0\0\0\0\0\0" * 99):
         parser, steps, _ = read(

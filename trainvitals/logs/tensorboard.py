@@ -3,6 +3,7 @@
 The newest ``_OPEN_STEPS`` steps are held, because writers in threads, and tags of different loggers, come a little out of order;
 memory does not grow with the file. Steps that go back are a new attempt, as in any log. Validation tags are events. Tags over another axis
 (Megatron-LM's ``lm loss vs samples``) are left out, and so are steps of which no loss, gradient norm, throughput or time is told.
+Texts in front of a writer's first scalar are its configuration (Megatron-LM's arguments, Hugging Face's ``args``): ``metadata``.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import json
 from typing import Any, ClassVar
 
+from trainvitals.logs.config_dump import config_events, read_mapping, scalar
 from trainvitals.logs.grammar import Record, phase
 from trainvitals.logs.metric_names import Meaning, meaning_of
 from trainvitals.logs.step_rows import MAX_STEP, Row, RowJoiner
@@ -17,6 +19,8 @@ from trainvitals.logs.times import LineTimes, checked_time_ns
 from trainvitals.logs.values import as_number
 
 _OPEN_STEPS = 8
+_MAX_TEXTS = 3900
+_MAX_TEXT_CHARACTERS = 256 * 1024
 #: Megatron-LM's tag of that name is its TFLOP/s per GPU (``--log-throughput``); a curve's column of that name is tokens per second.
 _MEGATRON_THROUGHPUT = Meaning("train", "tflops_per_gpu", 50, is_of_a_step=True)
 
@@ -35,6 +39,7 @@ class TensorBoard:
 
     def __init__(self, times: LineTimes) -> None:
         self._joiner = RowJoiner(_OPEN_STEPS)
+        self._texts: dict[str, str] | None = {}  # None once the first scalar came
         self.bad_records = 0
 
     @staticmethod
@@ -50,8 +55,12 @@ class TensorBoard:
             self.bad_records += 1
             return []
         time_ns = checked_time_ns(record.get("time_ns"))
+        if "text" in record:
+            self._take_text(str(record["text"]), str(record.get("value")))
+            return []
         if "start" in record:
             found = self._joiner.flush()
+            self._texts = {}
             step = record["start"]
             if isinstance(step, int) and 0 < step < MAX_STEP:
                 text = f"the writer starts again at step {step}, what was written behind it is void"
@@ -69,7 +78,28 @@ class TensorBoard:
             return []
         row = Row(step, 0, time_ns)
         row.take(tag, _MEGATRON_THROUGHPUT if tag == "throughput" else meaning_of(tag), value)
-        return self._joiner.add(row)
+        told = self._configuration(step, time_ns) if self._texts is not None else []
+        return told + self._joiner.add(row)
+
+    def _take_text(self, tag: str, text: str) -> None:
+        if self._texts is None:
+            return  # samples and notes of the training
+        if len(self._texts) >= _MAX_TEXTS or sum(map(len, self._texts.values())) + len(text) > _MAX_TEXT_CHARACTERS:
+            self.bad_records += 1
+            return
+        self._texts[tag] = text
+
+    def _configuration(self, step: int, time_ns: int | None) -> list[Record]:
+        texts, self._texts = self._texts or {}, None
+        values: dict[str, Any] = {}
+        for tag, text in texts.items():
+            mapping = read_mapping(text) if text.lstrip().startswith("{") else None
+            values[tag] = mapping if mapping is not None else scalar(text)
+        return (
+            [*config_events(values, f"configuration in the event file, {len(texts)} text{'s' * (len(texts) > 1)}", time_ns, step)]
+            if texts
+            else []
+        )
 
     def idle(self) -> list[Record]:
         return self._joiner.flush()
@@ -78,10 +108,11 @@ class TensorBoard:
         return self._joiner.flush()
 
     def to_state(self) -> dict[str, Any]:
-        return {"joiner": self._joiner.to_state(), "bad_records": self.bad_records}
+        return {"joiner": self._joiner.to_state(), "texts": self._texts, "bad_records": self.bad_records}
 
     def restore(self, state: dict[str, Any]) -> None:
         self._joiner.restore(state["joiner"])
+        self._texts = dict(state["texts"]) if state["texts"] is not None else None
         self.bad_records = int(state["bad_records"])
 
 

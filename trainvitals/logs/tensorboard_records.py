@@ -2,8 +2,8 @@
 
 A file is a row of records: length (8 bytes), its checksum (4), an ``Event`` message, its checksum (4); checksums are masked CRC-32C
 (tensorflow/core/lib/io/record_writer.h). The messages are those of the ``tensorboard`` package; TensorFlow is not needed.
-Scalars are kept, as ``simple_value`` or as a tensor of one number; images, histograms, graphs, texts and hyperparameters are left out.
-The checksum is looked at where a record gives a scalar. Behind damage the next sound record is searched for.
+Scalars are kept, as ``simple_value`` or as a tensor of one number, and texts; images, histograms, graphs and hyperparameters are left out.
+The checksum is looked at where a record gives a scalar or a text. Behind damage the next sound record is searched for.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ _MAX_OPEN_FILES = 64
 _LINES_AT_ONCE = 1000
 _MAX_DIRECTORIES = 10_000
 _MAX_TAG = 300
+_MAX_TEXT_BYTES = 60_000
 #: DataType of a tensor -> how struct reads one number of it, and its bytes
 _NUMBERS = {1: ("<f", 4), 2: ("<d", 8), 3: ("<i", 4), 9: ("<q", 8), 19: ("<e", 2)}
 _LISTS = {1: "float_val", 2: "double_val", 3: "int_val", 9: "int64_val"}
@@ -127,11 +128,14 @@ class EventFileReader:
         time_ns = round(event.wall_time * 1e6) * 1000 if 0 < event.wall_time < 1e11 else 0
         if what == "summary":
             found = [(value.tag, number) for value in event.summary.value if (number := _number(value)) is not None]
-            if found and checksum != self._checksum(content):
+            texts = [(value.tag, text) for value in event.summary.value if (text := _text(value))]
+            if (found or texts) and checksum != self._checksum(content):
                 lines.append(_line(damaged=1))
                 return
             for tag, number in found:
                 lines.append(_line(step=event.step, time_ns=time_ns, tag=self._prefix + tag, value=number))
+            for tag, text in texts:
+                lines.append(_line(step=event.step, time_ns=time_ns, text=tag.removesuffix("/text_summary"), value=text))
         elif what == "file_version" or (what == "session_log" and event.session_log.status == 1):
             lines.append(_line(start=event.step if what == "session_log" else None, time_ns=time_ns))
 
@@ -172,6 +176,16 @@ def _number(value: Any) -> float | str | None:
         return None
     number = float(number)
     return number if number - number == 0 else repr(number)
+
+
+def _text(value: Any) -> str:
+    """The text of a summary's value, "" when it is none or too long for a line."""
+    is_text = value.WhichOneof("value") == "tensor" and value.metadata.plugin_data.plugin_name == "text"
+    if not is_text or len(value.tag) > _MAX_TAG or len(value.tensor.string_val) != 1:
+        return ""
+    raw = value.tensor.string_val[0]
+    text = raw.decode("utf-8", "replace") if len(raw) <= _MAX_TEXT_BYTES else ""
+    return text if len(json.dumps(text)) <= _MAX_TEXT_BYTES else ""
 
 
 def lines_of_chunks(chunks: Iterable[bytes]) -> Iterator[bytes]:
