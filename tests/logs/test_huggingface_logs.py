@@ -190,6 +190,44 @@ def test_an_entry_glued_to_a_bar_and_a_logger_behind_it_are_all_read():
     assert any(e.data.get("overflow") for e in events)
 
 
+ENTRY = "{{'loss': {}, 'learning_rate': 1e-05, 'epoch': 0.1}}"
+
+
+@pytest.mark.parametrize(
+    ("before", "behind"),
+    [
+        ("\r 14%|#4   | {n}/690 [10:55<1:11:19, 72.53s/it]", "\n"),  # line ends lost, only the bar before is left
+        ("  4% {n}/690 [1:49:59<42:08:58, 70.97s/it]", "\n  5% {next}/690 [1:51:00<40:18:00, 67.89s/it]\n"),  # narrow
+        ("  5%|#\n            | {n}/690 [05:56<1:52:59, 6.80s/it]", "\n"),  # a line that the terminal broke in two
+        ("\r 14%|#4   | {n}/690 [10:55<1:11:19]", "\nINFO: x\nINFO: y\r 20%|#4   | {far}/690 [10:55<1:11:19]\r"),
+        ("\r 14%|#4   | {lag}/690 [10:55<1:11:19]", "  14%|#4   | {n}/690 [10:55<1:11:19]\n"),  # it lags, the one behind is exact
+        ("\r 14%|#4   | {lag}/690 [10:55<1:11:19]\r          \r", "\n\r 14%|#4   | {n}/690 [10:55<1:11:19]"),  # as tqdm writes it
+    ],
+)
+@pytest.mark.parametrize("every", [1, 5, 8, 10, 50])
+def test_the_bar_around_an_entry_tells_its_step(before, behind, every):
+    if every == 1 and "{lag}" in before:
+        return  # a bar cannot lag behind entries of each step
+    text = ""
+    for n in range(every, 6 * every, every):
+        places = {"n": n, "next": n + 1, "far": n + every, "lag": n - 1}
+        text += before.format(**places) + ENTRY.format(3.0 - n / 1000) + behind.format(**places)
+    _, steps, _ = parse(text)
+    assert [(s.step, s.values["loss"]) for s in steps] == [
+        (n, pytest.approx(3.0 - n / 1000)) for n in range(every, 6 * every, every)
+    ]
+
+
+def test_an_older_llama_factory_prints_twice_too():
+    text = "".join(
+        f"02/15/2026 23:31:4{n} - INFO - llmtuner.extras.callbacks - {{'loss': 1.{n}183, 'learning_rate': 1.9995e-04, 'epoch': 0.0{n}}}\n"
+        f"{{'loss': 1.{n}183, 'learning_rate': 0.000199945782761061{n}, 'epoch': 0.0{n}}}\n"
+        for n in range(1, 5)
+    )
+    _, steps, _ = parse(text)
+    assert [(s.step, s.values["lr"]) for s in steps] == [(n, pytest.approx(1.99945782761061e-4, rel=1e-12)) for n in range(1, 5)]
+
+
 @pytest.mark.parametrize("indent", [None, 2])
 @pytest.mark.parametrize("rows", [3, 2000])
 def test_a_trainer_state_of_any_length_is_read_pretty_or_on_one_line(tmp_path, capsys, indent, rows):

@@ -23,17 +23,12 @@ from typing import Any, ClassVar
 
 from trainvitals.logs.grammar import Record, message, phase
 from trainvitals.logs.huggingface_entry import ZeroLoss, entry_pairs, is_same, metrics_of, number_pairs
+from trainvitals.logs.huggingface_plan import TrainingPlan, last_bar, step_of_bars
 from trainvitals.logs.times import LineTimes
 from trainvitals.logs.training_arguments import OPENINGS, TrainingArgumentsReader, is_opening
 from trainvitals.logs.values import json_safe
 from trainvitals.records import Event, Step
 
-_BAR = re.compile(r"(\d{1,3})%\|[^|]{0,400}\|\s*(\d{1,15})/(\d{1,15}) \[", re.ASCII)
-_NUM_EPOCHS = re.compile(r"\bNum Epochs = ([\d,]{1,15})", re.ASCII)
-_TOTAL = re.compile(r"\bTotal optimization steps = ([\d,]{1,15})", re.ASCII)
-_PER_EPOCH = re.compile(r"\bNum update steps per epoch = ([\d,]{1,15})", re.ASCII)
-_EXAMPLES = re.compile(r"\bNum examples = ([\d,]{1,15})", re.ASCII)
-_BATCH = re.compile(r"\bTotal train batch size \([^()]{1,60}\) = ([\d,]{1,15})", re.ASCII)
 _LOGGING_STEPS = re.compile(r"\blogging_steps=(\d{1,9})\b", re.ASCII)
 _RESUME = re.compile(
     r"\b(?:Continuing training from|Resuming training from checkpoint with epoch \d{1,9} and) global step (\d{1,15})", re.ASCII
@@ -80,13 +75,9 @@ class HuggingFace:
         self._step = 0
         self._every: int | None = None
         self._is_every_said = False
-        self._epochs = 0
-        self._total = 0
-        self._sizes = [0, 0, 0]  # examples, samples of a step, steps of an epoch as transformers 5 says them
-        self._examples = 0
+        self._plan = TrainingPlan()
         self._bar: int | None = None  # steps done as the newest training bar shows them
         self._bar_total = 0
-        self._decimals = 0
         self._steps_since_start = -1
         self._waiting: dict[str, Any] | None = None
         self._preview: list[Any] | None = None  # LLaMA-Factory's shortened line as text, its time
@@ -112,16 +103,24 @@ class HuggingFace:
         if self._arguments.is_reading and (read := self._arguments.feed(line)) is not None:
             return list(read)
         records: list[Record] = []
-        has_bar = "%|" in line and self._read_bar(line)
         text, pairs, start = entry_pairs(line) if "{'" in line else ("", [], 0)
-        if self._waiting is not None and not (pairs and _digest(text) in self._recent and not has_bar):
+        bar = self._read_bar(line[:start] if text else line)
+        if self._waiting is not None and not (pairs and _digest(text) in self._recent and bar is None):
             self._waiting["lines"] += 1
-            if has_bar or text or self._waiting["lines"] >= _WAIT_LINES:
-                records += self._release(has_bar)
+            # The bar on the line of the next entry is that entry's own.
+            behind = None if pairs else bar
+            if behind is not None or text or self._waiting["lines"] >= _WAIT_LINES:
+                records += self._release(behind)
         if text:
-            return records + (self._entry(line[:start], text, pairs) if pairs else self._other(text))
+            records += self._entry(line[:start], text, pairs, bar) if pairs else self._other(text)
+            if self._waiting is not None and (behind := self._read_bar(line[start + len(text) :])) is not None:
+                self._waiting["lines"] = 1
+                records += self._release(behind)
+            return records
         if " = " in line or "logging_steps=" in line:
-            self._read_plan(line)
+            self._plan.read(line)
+            if found := _LOGGING_STEPS.search(line):
+                self._every, self._is_every_said = max(1, int(found[1])), True
         elif "***** Running training *****" in line:
             if self._steps_since_start != 0:  # every rank may print it
                 records += self._flush()
@@ -151,11 +150,11 @@ class HuggingFace:
         return self._flush()
 
     def _flush(self) -> list[Record]:
-        records = self._release(False) if self._waiting is not None else []
+        records = self._release(None) if self._waiting is not None else []
         preview, self._preview = self._preview, None
         if preview is not None:
-            records += self._training(*entry_pairs(preview[0])[:2], preview[1])
-            records += self._release(False)
+            records += self._training(*entry_pairs(preview[0])[:2], *preview[1:])
+            records += self._release(None)
         return records
 
     def _start(self, step: int) -> None:
@@ -163,47 +162,32 @@ class HuggingFace:
         self._bar, self._bar_total = None, 0
         self._recent, self._seen_epochs, self._is_finished = [], [], False
 
-    def _read_plan(self, line: str) -> None:
-        if found := _NUM_EPOCHS.search(line):
-            self._epochs = int(found[1].replace(",", "") or 0)
-        elif found := _TOTAL.search(line):
-            self._total = int(found[1].replace(",", "") or 0)
-        elif found := _PER_EPOCH.search(line):
-            self._sizes[2] = int(found[1].replace(",", "") or 0)
-        elif found := _EXAMPLES.search(line):
-            self._examples = int(found[1].replace(",", "") or 0)  # an evaluation says its own
-        elif found := _BATCH.search(line):
-            self._sizes = [self._examples, int(found[1].replace(",", "") or 0), self._sizes[2]]
-        elif found := _LOGGING_STEPS.search(line):
-            self._every, self._is_every_said = max(1, int(found[1])), True
+    def _read_bar(self, text: str) -> int | None:
+        found = last_bar(text, self._plan.total or self._bar_total)
+        if found is None:
+            return None
+        self._bar = found[0]
+        if self._waiting is not None:
+            self._bar_total = found[1]
+        return found[0]
 
-    def _read_bar(self, line: str) -> bool:
-        is_new = False
-        for found in _BAR.finditer(line):
-            done, total = int(found[2]), int(found[3])
-            wanted = self._total or self._bar_total
-            # A bar with a name in front ("Map: 38%|") is no training bar; evaluation has another total.
-            if line[: found.start(1)].rstrip().endswith(":") or (wanted and total != wanted):
-                continue
-            self._bar, is_new = done, True
-            if self._waiting is not None:
-                self._bar_total = total
-        return is_new
-
-    def _entry(self, head: str, text: str, pairs: list[tuple[str, float]]) -> list[Record]:
+    def _entry(self, head: str, text: str, pairs: list[tuple[str, float]], before: int | None) -> list[Record]:
+        """``before``: the bar that stands on the line before the entry."""
         time_ns = self._times.find(head)
         values = dict(pairs)
-        if head.rstrip().endswith(">>") and "throughput" in values and "grad_norm" not in values:
+        if _is_shortened(head, values):
             records = self._flush()
-            self._preview = [text, time_ns]
+            self._preview = [text, time_ns, before]
             return records
         records = []
         preview, self._preview = self._preview, None
         if preview is not None:
-            shortened, shortened_time_ns = dict(entry_pairs(preview[0])[1]), preview[1]
+            shortened = dict(entry_pairs(preview[0])[1])
             if is_same(shortened, values):
-                time_ns = time_ns if time_ns is not None else shortened_time_ns
-                pairs = [*pairs, ("train_tokens_per_second", shortened["throughput"])]
+                time_ns = time_ns if time_ns is not None else preview[1]
+                before = before if before is not None else preview[2]
+                if "throughput" in shortened:
+                    pairs = [*pairs, ("train_tokens_per_second", shortened["throughput"])]
             else:
                 self._preview = preview
                 records = self._flush()
@@ -214,7 +198,7 @@ class HuggingFace:
             # Given out again, so that the repetition is counted.
             return [*records, *self._copy(text, pairs, time_ns)]
         records += self._rewound(text, values.get("epoch", math.nan), time_ns)
-        return records + self._training(text, pairs, time_ns)
+        return records + self._training(text, pairs, time_ns, before)
 
     def _rewound(self, text: str, epoch: float, time_ns: int | None) -> list[Record]:
         """A new start that nothing else tells of: the epoch goes back."""
@@ -249,7 +233,7 @@ class HuggingFace:
         metrics = metrics_of(pairs)
         return [Step(self._step, 0, time_ns, metrics.values, metrics.nonfinite)] if self._step else []
 
-    def _training(self, text: str, pairs: list[tuple[str, float]], time_ns: int | None) -> list[Record]:
+    def _training(self, text: str, pairs: list[tuple[str, float]], time_ns: int | None, before: int | None) -> list[Record]:
         metrics = metrics_of(pairs)
         self._zero.unmask(metrics)
         values = dict(pairs)
@@ -264,28 +248,37 @@ class HuggingFace:
             "values": metrics.values,
             "nonfinite": metrics.nonfinite,
             "said": int(said) if said is not None else None,
-            "of_epoch": self._step_of_epoch(epoch, "'epoch': '" in text) if epoch is not None else None,
+            "before": before,
+            "of_epoch": None,
         }
+        if epoch is not None:
+            is_text = "'epoch': '" in text
+            self._waiting["of_epoch"] = self._plan.step_of_epoch(epoch, is_text, self._step, self._every, self._is_every_said)
         if said is not None:
-            return self._release(False)
+            return self._release(None)
         # Only a log that holds bars is worth waiting in, and only for what nothing else says.
         of_epoch = self._waiting["of_epoch"]
         if self._bar is not None and (of_epoch is None or not of_epoch[1]):
             return []
-        return self._release(False)
+        return self._release(None)
 
-    def _release(self, has_bar: bool) -> list[Record]:
+    def _release(self, behind: int | None) -> list[Record]:
+        """``behind``: the bar that was drawn behind the entry."""
         waiting, self._waiting = self._waiting, None
         if waiting is None:
             return []
-        counted = self._step + (self._every or 1)
-        step = counted
+        step = self._step + (self._every or 1)
+        # Beside a bar on the entry's own line only one that follows at once is that of the same step.
+        is_at_once = waiting["before"] is None or waiting["lines"] <= 1
+        of_bars = step_of_bars(waiting["before"], behind if is_at_once else None, self._step, self._every)
         epoch_step, is_exact = waiting["of_epoch"] or (0, False)
         if waiting["said"] is not None:
             step = waiting["said"]
         elif is_exact:
             step = max(epoch_step, self._step + 1)
-        elif self._bar is not None and self._bar > self._step and (has_bar or self._every is None):
+        elif of_bars is not None:
+            step = of_bars
+        elif self._bar is not None and self._bar > self._step and self._every is None:
             step = self._bar
         elif epoch_step > self._step:
             step = epoch_step
@@ -294,37 +287,6 @@ class HuggingFace:
         self._step = step
         self._steps_since_start += 1
         return [Step(step, 0, waiting["time_ns"], waiting["values"], waiting["nonfinite"])] * (1 + waiting["copies"])
-
-    def _step_of_epoch(self, epoch: float, is_text: bool) -> tuple[int, bool] | None:
-        """The step, and whether the epoch is printed finely enough for it to be exact; None without a plan in the log.
-
-        transformers 5 prints four digits as text, older versions two decimals, those between all of them.
-        """
-        if not (self._epochs and self._total and 0 < epoch <= self._epochs):
-            return None
-        self._decimals = max(2, self._decimals, len(repr(epoch).partition("e")[0].partition(".")[2]))
-        digits = 3 - math.floor(math.log10(epoch)) if is_text else self._decimals
-        per_epoch = self._steps_per_epoch()
-        error = 0.5 * 10.0**-digits * per_epoch
-        step = epoch * per_epoch
-        if error < 0.5:
-            return round(step), True
-        if self._every is not None:
-            multiple = round(step / self._every) * self._every
-            if self._is_every_said and error < self._every / 2:
-                return multiple, True
-            if abs(self._step + self._every - step) <= error + 0.5:
-                return self._step + self._every, False
-        return max(1, round(step)), False
-
-    def _steps_per_epoch(self) -> float:
-        """With ``max_steps`` the last epoch is cut short: then the sizes tell, where they fit the plan."""
-        examples, samples, per_epoch = self._sizes
-        if per_epoch == 0 and samples > 0:
-            per_epoch = math.ceil(examples / samples)
-        if per_epoch > 0 and math.ceil(self._total / per_epoch) == self._epochs:
-            return per_epoch
-        return self._total / self._epochs
 
     def _other(self, text: str) -> list[Record]:
         records = self._flush()
@@ -343,8 +305,8 @@ class HuggingFace:
     def to_state(self) -> dict[str, Any]:
         return {
             "zero": [self._zero.last_nonzero, self._zero.zeros],
-            "plan": [self._step, self._every, self._is_every_said, self._epochs, self._total, self._decimals],
-            "sizes": [*self._sizes, self._examples],
+            "steps": [self._step, self._every, self._is_every_said],
+            "plan": self._plan.to_state(),
             "bar": [self._bar, self._bar_total, self._steps_since_start],
             "waiting": self._waiting,
             "preview": self._preview,
@@ -357,8 +319,8 @@ class HuggingFace:
 
     def restore(self, state: dict[str, Any]) -> None:
         self._zero.last_nonzero, self._zero.zeros = state["zero"]
-        self._step, self._every, self._is_every_said, self._epochs, self._total, self._decimals = state["plan"]
-        *self._sizes, self._examples = (int(size) for size in state["sizes"])
+        self._step, self._every, self._is_every_said = state["steps"]
+        self._plan.restore(state["plan"])
         self._bar, self._bar_total, self._steps_since_start = state["bar"]
         self._waiting = state["waiting"]
         self._preview = list(state["preview"]) if state["preview"] is not None else None
@@ -366,6 +328,13 @@ class HuggingFace:
         self._is_finished = bool(state["is_finished"])
         self._arguments.restore(state["arguments"])
         self._bad_records = int(state["bad_records"])
+
+
+def _is_shortened(head: str, values: Mapping[str, float]) -> bool:
+    """Whether LLaMA-Factory's logger printed this, and the Trainer's own line follows."""
+    head = head.rstrip()
+    is_logged = head.endswith(">>") and ("throughput" in values or "callbacks" in head)
+    return (is_logged or head.endswith("extras.callbacks -")) and "grad_norm" not in values
 
 
 def _digest(text: str) -> str:
