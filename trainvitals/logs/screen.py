@@ -15,12 +15,17 @@ _COLOUR = re.compile(rb"\x1b\[[\d;]{0,20}m")
 _MAX_KNOWN = 1000
 
 
+def shape(data: bytes) -> bytes:
+    """What is the same in all lines of one kind: ``data`` without digits, blanks and signs."""
+    return data.translate(None, _DROPPED)
+
+
 class FaultScreen:
     """Remembers at most ``_MAX_KNOWN`` kinds of lines; forgetting them costs time only, so this is no state."""
 
     def __init__(self) -> None:
         self._literals = tuple(Faults.LITERALS)
-        self._shapes = tuple(literal.encode().translate(None, _DROPPED) for literal in self._literals)
+        self._shapes = tuple(shape(literal.encode()) for literal in self._literals)
         self._known: set[bytes] = set()
 
     def may_concern(self, line: str) -> bool:
@@ -33,7 +38,7 @@ class FaultScreen:
             data = _COLOUR.sub(b"", data)
             if b"\x1b" in data:
                 return False  # some other code, or half of one, may stand in the middle of a word
-        new = set(data.translate(None, _DROPPED).split(b"\n")) - self._known
+        new = set(shape(data).split(b"\n")) - self._known
         if not new:
             return True
         text = b"\n".join(new)
