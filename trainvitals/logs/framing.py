@@ -114,7 +114,7 @@ class LineFramer:
 
     def _whole_lines(self, body: bytes, offset: int, pieces: list[Piece]) -> None:
         """``body``: lines with their ends between them, but none behind the last one."""
-        is_noisy = b"\x1b" in body or b"\0" in body
+        is_noisy = b"\x1b" in body or b"\0" in body or (b"\xef" in body and _BYTE_ORDER_MARK in body)
         has_bars = MARK in body
         match = _PREFIX.match
         # One pass over the chunk is several times as fast as one a line; a \r is as long as a \n, so places stay.
