@@ -287,7 +287,7 @@ def test_a_deadly_line_counts_when_no_step_follows():
     feed(engine, curve(100))
     assert engine.update(fault(991)) == []
     assert engine.tick(at(1000)) == []
-    memory, dead = engine.tick(at(1052))
+    dead, memory = engine.tick(at(1052))
     assert dead.rule == "run_dead" and "out of memory" in dead.message
     assert memory.rule == "out_of_memory" and memory.severity is Severity.CRITICAL
 

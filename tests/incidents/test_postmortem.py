@@ -6,9 +6,10 @@ import json
 
 import pytest
 
+from trainvitals.incidents.grouping import Grouper
 from trainvitals.incidents.postmortem import FileFaults, Reading, choose
 from trainvitals.incidents.triage import Evidence, triage
-from trainvitals.records import Event, Severity
+from trainvitals.records import Event, Finding, Severity
 
 AT_NS = 1_767_323_045_000_000_000  # 03:04:05
 S = 1_000_000_000
@@ -112,3 +113,14 @@ def test_the_checks_of_an_incident_name_the_cause_in_its_layer(kind, layer):
     checks = {check.layer: check for check in triage("run_dead", Evidence(onset_step=5, onset_ns=AT_NS, events=[event]))}
     assert checks[layer].mark == "!" and "on node17 rank 12" in checks[layer].evidence
     assert all("node17" not in check.evidence for name, check in checks.items() if name != layer)
+
+
+def test_the_incident_of_a_dead_run_takes_the_cause_into_its_title_although_a_stall_opened_it():
+    def finding(rule, severity, message):
+        return Finding(f"r/1/{rule}/5", rule, "liveness", severity, 5, 5, None, 1, AT_NS, None, None, message, is_open=True)
+
+    grouper = Grouper("r")
+    grouper.add(finding("stall", Severity.WARNING, "no step for 10 min"), AT_NS)
+    grouper.add(finding("run_dead", Severity.CRITICAL, "the run died after step 5"), AT_NS + 1)
+    told = grouper.add(finding("run_dead", Severity.CRITICAL, "the run died after step 5; cause: CUDA out of memory"), AT_NS + 2)
+    assert told is not None and told.title == "the run died after step 5; cause: CUDA out of memory"

@@ -120,7 +120,7 @@ class Engine(Stateful):
 
     def tick(self, now_ns: int) -> list[Finding]:
         """Time has passed. Call it only when everything written so far has been read, or old data looks like a stall."""
-        return self._stall.tick(now_ns) + self._faults.tick(now_ns) + self._liveness.tick(now_ns)
+        return self._stall.tick(now_ns) + self._liveness.tick(now_ns) + self._faults.tick(now_ns)
 
     def finish(self) -> list[Finding]:
         """No more records will come: what is still unreported. Nothing that is open is closed."""

@@ -56,7 +56,9 @@ class Grouper:
         findings = incident.finding_ids if known else (*incident.finding_ids, finding.id)
         open_findings = tuple(i for i in live.open_findings if i != finding.id) + ((finding.id,) if finding.is_open else ())
         worse = finding.severity.rank > incident.severity.rank
-        leads = worse or not incident.finding_ids or finding.id == incident.finding_ids[0]
+        # The finding that gave the title may say more later: how it ended, or what a post-mortem found.
+        is_longer_title = known and finding.message.startswith(incident.title)
+        leads = worse or not incident.finding_ids or finding.id == incident.finding_ids[0] or is_longer_title
         changed = replace(
             incident,
             severity=finding.severity if worse else incident.severity,
