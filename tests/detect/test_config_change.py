@@ -286,3 +286,29 @@ def test_two_starts_in_one_hook_file_are_compared_by_the_detect_command(tmp_path
     found = json.loads(line)
     assert (found["severity"], found["first_step"], found["last_step"]) == ("warning", 5, 5)
     assert found["message"] == "settings differ from attempt 1: optimizer.lr 3e-4 → 1e-4"
+
+
+def test_a_log_that_prints_its_settings_at_each_start_is_compared_without_the_hook():
+    from trainvitals.logs.parser import Parser
+
+    def megatron(lr, first):
+        arguments = [
+            f"  lr .............................................. {lr}",
+            "  num_layers ...................................... 32",
+        ]
+        lines = [
+            "------------------------ arguments ------------------------",
+            *arguments,
+            "-------------------- end of arguments ---------------------",
+        ]
+        lines += [
+            f" iteration {step:8d}/ 1000 | consumed samples: {step} | elapsed time per iteration (ms): 100.0 | learning rate: 1.0E-04 | "
+            "lm loss: 2.000000E+00 | grad norm: 0.300 | number of skipped iterations:   0 | number of nan iterations:   0 |"
+            for step in range(first, first + 4)
+        ]
+        return "\n".join(lines) + "\n"
+
+    parser = Parser()
+    found = run(parser.feed((megatron(0.0003, 1) + megatron(0.0001, 3)).encode()) + parser.finish())
+    assert [one.message for one in found] == ["settings differ from attempt 1: lr 3e-4 → 1e-4"]
+    assert found[0].attempt == 2

@@ -230,7 +230,9 @@ class Parser:
         if isinstance(record, Event):
             # The hook says itself when it starts: by a header.
             if self._hook_key is None and (
-                record.kind == "resume" or (record.kind == "phase" and record.data.get("phase") == "start")
+                record.kind == "resume"
+                or (record.kind == "phase" and record.data.get("phase") == "start")
+                or (record.kind == "metadata" and record.data.get("section") == "config")  # printed once a start
             ):
                 self._tracker.restart()
             place = end if self._key_end is None else min(end, self._key_end)
