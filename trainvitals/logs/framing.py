@@ -207,6 +207,6 @@ class LineFramer:
 
 def _clean(raw: bytes) -> tuple[str, str]:
     # A log truncated under a writer that does not append gets a hole: NUL bytes up to the old position.
-    text = raw.removeprefix(_BYTE_ORDER_MARK).decode("utf-8", "replace").strip("\0")
+    text = raw.decode("utf-8", "replace").strip("\0").removeprefix("\ufeff")
     text, prefix = split_noise(text)
     return text.rstrip(), prefix
