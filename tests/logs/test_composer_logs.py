@@ -41,9 +41,10 @@ def test_a_record_whose_step_nobody_tells_counts_as_bad():
 def test_the_configuration_that_every_node_prints_is_one_start():
     config = "*" * 30 + "\nConfig:\nnum_nodes: 2\n" + "*" * 30 + "\n"
     step = "[batch={}/9]:\n\t Train loss/train/total: 3.5\n"
-    _, steps, events = read(config * 2 + step.format(1) + step.format(2) + config * 2 + step.format(3))
-    assert [(step.step, step.attempt) for step in steps] == [(1, 1), (2, 1), (3, 2)]
-    assert [event.kind for event in events] == ["phase"]  # the first start came before the format was known
+    steps_1_to_6 = "".join(map(step.format, range(1, 7)))
+    _, steps, events = read(config * 2 + step.format(0) + config + steps_1_to_6 + config * 2 + step.format(7))
+    assert [step.attempt for step in steps] == [1] * 7 + [2]
+    assert [event.kind for event in events] == ["phase"]
 
 
 def test_two_ranks_between_each_others_lines_are_one_record():

@@ -23,6 +23,8 @@ _PAIR = re.compile(r"\bTrain ([^:\t]{1,150}): (\S{1,60})")
 _EVAL = re.compile(r"\s{1,40}Eval ([^:\t]{1,150}): (\S{1,60})\s*\Z")
 #: Above the configuration that the console logger prints when training starts.
 _STARS = "*" * 30
+#: Another node's configuration may be written late: so many records must lie between two starts.
+_RECORDS_OF_A_START = 5
 _EVAL_LOSS = re.compile(r"CrossEntropy|loss", re.IGNORECASE)
 _FIRST_LR = re.compile(r"lr-[\w.-]{1,60}/group0\Z")
 _FIXED: Names = {
@@ -60,7 +62,7 @@ class Composer(BlockByBlock):
         self._times = times
         self._last: int | None = None
         self._is_below_stars = False
-        self._is_starting = False
+        self._records = 0
 
     @staticmethod
     def claims(line: str) -> bool:
@@ -79,7 +81,7 @@ class Composer(BlockByBlock):
 
     def feed(self, line: str) -> list[Record]:
         if found := _HEADER.search(line) if "]:" in line else None:
-            self._is_starting = False
+            self._records = min(self._records + 1, _RECORDS_OF_A_START)
             epoch, unit, done, total = found.groups()
             step = int(done) if unit == "batch" and (epoch is None or epoch == "1") else None
             if unit == "batch" and step is None and total is not None:
@@ -93,9 +95,10 @@ class Composer(BlockByBlock):
         return [*self.close(), *self._start(line), *self._evaluation(line)]
 
     def _start(self, line: str) -> list[Record]:
-        is_start = self._is_below_stars and line == "Config:" and not self._is_starting
+        is_start = self._is_below_stars and line == "Config:" and self._records == _RECORDS_OF_A_START
         self._is_below_stars = line == _STARS
-        self._is_starting = self._is_starting or is_start
+        if is_start:
+            self._records = 0
         return [phase("start", "begin", "training starts")] if is_start else []
 
     def _put_all(self, text: str) -> None:
@@ -111,9 +114,9 @@ class Composer(BlockByBlock):
         return [message(line.strip(), data, self._last)]
 
     def to_state(self) -> dict[str, Any]:
-        return {**super().to_state(), "last": self._last, "start": [self._is_below_stars, self._is_starting]}
+        return {**super().to_state(), "last": self._last, "is_below_stars": self._is_below_stars, "records": self._records}
 
     def restore(self, state: dict[str, Any]) -> None:
         super().restore(state)
         self._last = state["last"]
-        self._is_below_stars, self._is_starting = (bool(flag) for flag in state["start"])
+        self._is_below_stars, self._records = bool(state["is_below_stars"]), int(state["records"])
