@@ -33,6 +33,7 @@ def read(path):
         ("modded_nanogpt_with_source_header.txt.gz", 5100, 5100),
         ("build_nanogpt_gh200.out.gz", 5467, 5466),
         ("lightning_metrics.csv.gz", 220, 10999),
+        ("mlperf_mllog_llama31_8b.txt.gz", 360, 11519),
         ("torchrun_slurm_timelimit.err.gz", 0, None),
     ],
 )
