@@ -99,7 +99,7 @@ class TrainvitalsCallback(Guarded, TrainerCallback):  # type: ignore[misc]
         batch = _samples_per_step(args, state)
         layout: dict[str, object] = {
             "world_size": args.world_size,
-            "micro_batch_size": state.train_batch_size or args.per_device_train_batch_size,
+            "micro_batch_size": args.per_device_train_batch_size,
             "gradient_accumulation_steps": args.gradient_accumulation_steps,
         }
         if batch:
@@ -150,7 +150,8 @@ class TrainvitalsCallback(Guarded, TrainerCallback):  # type: ignore[misc]
         assert self._recorder is not None
         metrics: dict[str, object] = {}
         for name, value in {**self._waiting, **logs}.items():
-            metrics.setdefault(NAMES.get(name, name), value)
+            if isinstance(value, (int, float)) or hasattr(value, "__float__"):  # some trainers log texts and lists too
+                metrics.setdefault(NAMES.get(name, name), value)
         self._waiting = {}
         if args.logging_nan_inf_filter:
             self._unmask(metrics)
@@ -241,7 +242,7 @@ def _samples_per_step(args: Any, state: Any) -> int:
     shared = max(1, getattr(parallel, "tp_size", None) or 1) * max(1, getattr(parallel, "cp_size", None) or 1)
     if args.world_size % shared:
         return 0
-    per_process = state.train_batch_size or args.train_batch_size
+    per_process = getattr(state, "train_batch_size", None) or args.train_batch_size
     return int(per_process * args.gradient_accumulation_steps * (args.world_size // shared))
 
 
