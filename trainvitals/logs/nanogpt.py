@@ -85,7 +85,7 @@ class NanoGPT:
     literals: ClassVar[tuple[str, ...]] = _LITERALS
     is_document = False
     is_weak = False
-    prelude: ClassVar[tuple[str, ...]] = ("Resuming training from ", "val loss", "val_loss:", " tel:", " val ", "Validation bpb:")
+    prelude: ClassVar[tuple[str, ...]] = ("Resuming training from ", "val loss", "val_loss:", " tel:", "Validation bpb:")
 
     def __init__(self, times: LineTimes) -> None:
         self._times = times
