@@ -95,6 +95,40 @@ def test_argparse_to_dict_and_imported_modules_are_configurations_too():
     assert flatten(module).values == {"batch_size": 12}
 
 
+def test_a_configuration_whose_conversion_fails_is_read_field_by_field():
+    @dataclasses.dataclass
+    class Arguments:
+        lr: float = 1e-4
+        dtype: str = "bf16"
+        never: int = dataclasses.field(init=False)
+
+        def to_dict(self):
+            raise RuntimeError("no")
+
+    assert flatten({"a": Arguments()}).values == {"a.lr": 1e-4, "a.dtype": "bf16", "a.never": "<AttributeError>"}
+
+
+def test_a_key_of_weights_and_biases_is_known_by_its_name_and_length():
+    digest = "0123456789" * 4
+    assert flatten({"wandb": digest, "wandb_run": "llama", "commit": digest}).values == {
+        "wandb": "***", "wandb_run": "llama", "commit": digest,
+    }  # fmt: skip
+
+
+def test_a_package_list_that_takes_too_long_is_not_told_in_part():
+    assert surroundings.packages(time.monotonic() - 1) == {"unavailable": "the file system took too long"}
+
+
+def test_an_installed_command_is_looked_for_in_the_directory_where_it_was_started(repository, tmp_path, monkeypatch, make):
+    place, _ = repository
+    (tmp_path / "bin").mkdir()
+    monkeypatch.setattr(sys, "argv", [str(tmp_path / "bin" / "command")])
+    monkeypatch.chdir(place)
+    recorder = make()
+    recorder.describe()
+    assert described(recorder)["git"]["branch"] == "main"
+
+
 def test_the_hash_of_the_configuration_does_not_depend_on_a_secret():
     first, second = ({"lr": 1, "wandb": {"api_key": key}} for key in ("abc", "def"))
     assert canonical_sha256(flatten(first).values) == canonical_sha256(flatten(second).values)
@@ -343,7 +377,7 @@ def test_a_damaged_package_is_named_and_the_others_are_still_told(monkeypatch):
         raise installed.PackageNotFoundError(name)
 
     monkeypatch.setattr(installed, "version", version)
-    assert surroundings.packages() == {"torch": "2.9.0", "numpy": "unreadable: ValueError"}
+    assert surroundings.packages(time.monotonic() + 10) == {"torch": "2.9.0", "numpy": "unreadable: ValueError"}
 
 
 # -- git ----------------------------------------------------------------------------------------------------------

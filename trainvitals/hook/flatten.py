@@ -144,18 +144,20 @@ def _members(value: object, *, is_top: bool) -> Iterator[tuple[object, object]] 
         return _of_mapping(value)
     if isinstance(value, (str, bytes, bytearray, memoryview, type, Enum, PurePath)):
         return None
-    if dataclasses.is_dataclass(value) and not _has(value, "to_dict"):
-        return ((field.name, getattr(value, field.name)) for field in dataclasses.fields(value))
+    if _is_array(value):
+        return None
     for method in ("to_dict", "model_dump", "_asdict"):  # Hugging Face, pydantic, named tuples
-        if _has(value, method) and not _has(value, "dtype"):
-            content = getattr(value, method)()
-            return _of_mapping(content) if isinstance(content, Mapping) else None
+        content = _called(value, method)
+        if isinstance(content, Mapping):
+            return _of_mapping(content)
+    if dataclasses.is_dataclass(value):
+        return _of_attributes(value, [field.name for field in dataclasses.fields(value)])
     if isinstance(value, (list, tuple)) or type(value).__name__ == "ListConfig":
         return ((number, item) for number, item in enumerate(list(cast(Any, value))[:MAX_LIST_ITEMS]))
     if isinstance(value, (set, frozenset)):
         return ((number, item) for number, item in enumerate(sorted(map(_described, value), key=str)[:MAX_LIST_ITEMS]))
     is_config = is_top or isinstance(value, SimpleNamespace) or _CONFIG_LIKE.search(type(value).__name__) is not None
-    content = getattr(value, "__dict__", None) if is_config and not _has(value, "dtype") else None
+    content = getattr(value, "__dict__", None) if is_config else None
     if not isinstance(content, dict) or isinstance(value, (FunctionType, BuiltinFunctionType, MethodType)):
         return None
     if isinstance(value, ModuleType):  # a configuration file that was imported
@@ -171,8 +173,27 @@ def _of_mapping(mapping: Mapping[Any, object]) -> Iterator[tuple[object, object]
             yield name, f"<{type(error).__name__}>"
 
 
-def _has(value: object, name: str) -> bool:
-    return callable(getattr(type(value), name, None)) or (name == "dtype" and hasattr(type(value), name))
+def _of_attributes(value: object, names: list[str]) -> Iterator[tuple[object, object]]:
+    for name in names:
+        try:
+            yield name, getattr(value, name)
+        except Exception as error:  # noqa: BLE001 - a field that was never set, or a property that raises; the name still tells
+            yield name, f"<{type(error).__name__}>"
+
+
+def _called(value: object, method: str) -> object:
+    """What a method of the object's class gives without arguments; None when it has none, or it raises."""
+    if not callable(getattr(type(value), method, None)):
+        return None
+    try:
+        return getattr(value, method)()
+    except Exception:  # noqa: BLE001 - its fields are looked at instead
+        return None
+
+
+def _is_array(value: object) -> bool:
+    """Arrays and tensors; a configuration may have a ``dtype`` as well, but no shape."""
+    return hasattr(type(value), "dtype") and hasattr(type(value), "shape")
 
 
 def _inline(value: object) -> str | None:
@@ -194,7 +215,7 @@ def _described(value: object) -> Plain:
     if isinstance(value, (str, int, float)):
         return str.__str__(value) if isinstance(value, str) else int(value) if isinstance(value, int) else float(value)
     kind = type(value)
-    if hasattr(kind, "dtype") and hasattr(kind, "shape"):
+    if _is_array(value):
         shape = getattr(value, "shape", ())
         if kind.__module__ == "numpy" and shape == ():
             return _described(cast(Any, value).item())

@@ -60,7 +60,7 @@ def _head(directory: str, deadline_s: float) -> tuple[str, str]:
     found = _git(directory, ["rev-parse", "HEAD", "--abbrev-ref", "HEAD"], deadline_s).split("\n")
     if not _COMMIT.fullmatch(found[0]):
         raise GitError("the repository has no commit")
-    branch = found[1].strip()[:200] if len(found) > 1 else ""
+    branch = mask_text(found[1].strip()[:200]) if len(found) > 1 else ""
     return found[0], "(detached)" if branch == "HEAD" else branch
 
 

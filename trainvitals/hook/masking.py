@@ -25,7 +25,7 @@ _WEAK = frozenset({"auth", "authorization", "authentication", "bearer", "private
 _KEY_OF = frozenset(
     {
         "api", "access", "secret", "private", "ssh", "encryption", "signing", "account", "license", "auth", "wandb", "storage",
-        "service", "comet", "neptune", "openai", "anthropic", "shared", "master", "subscription",
+        "service", "comet", "hf", "hub", "github", "azure", "gcp", "s3", "deploy", "neptune", "openai", "anthropic", "shared", "master", "subscription",
     }
 )  # fmt: skip
 #: Tokens of a vocabulary or of a router, which are no secrets: the word before, the word behind.
@@ -38,6 +38,8 @@ _ROUTING = frozenset(
      "order", "shuffle", "permutation", "permute", "loss", "dispatch", "classification", "merging", "pruning", "weight", "weights"}
 )  # fmt: skip
 
+#: Nothing but its length tells it from a commit.
+_WANDB_KEY = re.compile(r"[0-9a-f]{40}", re.ASCII)
 _SHAPES = re.compile(
     r"""
       \bhf_[A-Za-z0-9]{16,200}
@@ -93,6 +95,10 @@ def is_secret_name(path: str, value: object = "") -> bool:
         if any(word in _STRONG for word in words):
             return True
         if any(first in _KEY_OF and second in ("key", "keys") for first, second in itertools.pairwise(words)):
+            return True
+        if isinstance(value, str) and "wandb" in words and _WANDB_KEY.fullmatch(value):
+            return True
+        if is_text and "connection" in words and "string" in words:
             return True
         if is_text and (any(word in _WEAK for word in words) or _is_token(words, is_leaf=number == len(segments) - 1)):
             return True

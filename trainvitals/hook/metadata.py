@@ -97,14 +97,18 @@ class MetadataWriter:
 
     def _surroundings(self, script_path: str | None, arguments: Sequence[str], variables: Mapping[str, str]) -> None:
         deadline_s = time.monotonic() + LOOK_UP_S
-        directory = str(Path(script_path or (arguments[0] if arguments else "") or ".").absolute().parent)
+        named = script_path or (arguments[0] if arguments else "")
+        # An installed command lies in no repository: then the directory it was started in is looked at.
+        directories = [str(Path(named).absolute().parent)] if named else []
+        directories.append(_working_directory())
         sections: Sequence[tuple[str, Callable[[], Mapping[str, Plain]]]] = (
-            ("script", lambda: script(script_path, arguments)),
             ("environment", lambda: environment(variables)),
             ("job", lambda: job(variables)),
             ("software", software),
-            ("git", lambda: describe_git(directory, deadline_s - time.monotonic())),
-            ("packages", packages),
+            # From here on files are read, which may lie behind a mount point that hangs.
+            ("script", lambda: script(script_path, arguments)),
+            ("git", lambda: _git_of(directories, deadline_s)),
+            ("packages", lambda: packages(time.monotonic() + LOOK_UP_S)),
         )
         for name, values_of in sections:
             if self._is_closed:
@@ -116,6 +120,23 @@ class MetadataWriter:
                 values = {"unavailable": type(error).__name__}
             if values:
                 self._write(name, values)
+
+
+def _working_directory() -> str:
+    try:
+        return str(Path.cwd())
+    except OSError:  # it was removed
+        return "/"
+
+
+def _git_of(directories: Sequence[str], deadline_s: float) -> Mapping[str, Plain]:
+    """What git says of the first of the directories that lies in a repository."""
+    values: Mapping[str, Plain] = {}
+    for directory in dict.fromkeys(directories):
+        values = describe_git(directory, deadline_s - time.monotonic())
+        if "unavailable" not in values:
+            break
+    return values
 
 
 def parts(values: Mapping[str, Plain], limit_bytes: int = MAX_SECTION_BYTES) -> list[dict[str, Plain]]:

@@ -12,6 +12,7 @@ import platform
 import re
 import stat
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -139,12 +140,15 @@ def _hashed(path: str) -> dict[str, Plain]:
         os.close(descriptor)
 
 
-def packages() -> dict[str, Plain]:
-    """Versions of ``PACKAGES`` as installed, read from their metadata."""
+def packages(deadline_s: float) -> dict[str, Plain]:
+    """Versions of ``PACKAGES`` as installed, read from their metadata. deadline_s: monotonic; a list that was cut there would
+    look like packages that went away, so it is not told at all."""
     from importlib import metadata  # takes milliseconds; only in the thread
 
     found: dict[str, Plain] = {}
     for name in PACKAGES:
+        if time.monotonic() > deadline_s:
+            return {"unavailable": "the file system took too long"}
         try:
             found[name] = plain_text(str(metadata.version(name)))
         except metadata.PackageNotFoundError:
