@@ -49,6 +49,7 @@ def read(*objects):
         {"global_step": "20", "train_loss": "2.5", "lr": "0.1", "val_loss": None},
         {"num_updates": 20, "loss": 2.5, "lr": 0.1, "wps": 900},
         {"trainer/global_step": 20, "epoch": 0, "train_loss_step": 2.5, "lr-AdamW": 0.1},
+        {"update": 20, "episodes": 4, "loss": 2.5, "policy_loss": 0.5, "lr": 0.1},
         {"step": 20, "train/CE loss": 2.5, "optim/LR (group 0)": 0.1},
     ],
 )

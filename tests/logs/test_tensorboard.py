@@ -245,7 +245,7 @@ def test_texts_in_front_of_the_scalars_are_the_configuration_and_later_ones_are_
         {"lr": 0.0003, "args.seed": 7, "args.hub_token": "***", "args.optim.eps": 1e-8},
         {"lr": 0.0001},
     ]
-    assert [step.step for step in steps] == [1, 2]
+    assert [(step.step, step.attempt) for step in steps] == [(1, 1), (2, 1), (2, 2)]
     assert parser.counters["bad_records"] == 0
 
 

@@ -39,7 +39,7 @@ class CurveCsv:
     title = "CSV with a header: curves, Lightning metrics.csv, Keras CSVLogger, exports of trackers"
     example = "step,loss,grad_norm,lr\n1,2.5,0.9,0.0003"
     is_from_source = False
-    literals: ClassVar[tuple[str, ...]] = ("step", "Step", "STEP", "iter", "Iter", "epoch", "Epoch", "num_updates")
+    literals: ClassVar[tuple[str, ...]] = ("step", "Step", "STEP", "iter", "Iter", "epoch", "Epoch", "update", "Update")
     is_document = True
     is_weak = False
     prelude: ClassVar[tuple[str, ...]] = ()
@@ -139,7 +139,7 @@ class _Table:
     def of_header(line: str) -> _Table | None:
         """None when the line is no header of a curve: it needs a step (or an epoch) and a training loss."""
         lower = line[:20_000].lower()
-        if "step" not in lower and "iter" not in lower and "epoch" not in lower and "num_updates" not in lower:
+        if "step" not in lower and "iter" not in lower and "epoch" not in lower and "update" not in lower:
             return None
         text = line.removeprefix("\ufeff")
         for separator in _SEPARATORS:

@@ -18,7 +18,7 @@ from trainvitals.logs.step_rows import MAX_STEP, EpochSteps, Row, RowJoiner, ste
 from trainvitals.logs.times import LineTimes
 from trainvitals.logs.values import as_number
 
-_STEP_KEY = re.compile(r'step|iter|num_updates|"it"|"epoch"', re.IGNORECASE)
+_STEP_KEY = re.compile(r'step|iter|update|"it"|"epoch"', re.IGNORECASE)
 #: In front of an object: nothing, or what a logger puts there. Cells (``|``) and ``:::MLLOG`` are other formats.
 _OBJECT = re.compile(r'(?!:::)[^{|\[]{0,200}(?:\[[^\[\]{|]{0,100}\][^{|\[]{0,100}){0,4}((?:\[\s{0,4})?\{\s{0,4}")')
 _MAX_OBJECTS = 100_000
@@ -42,7 +42,8 @@ class Jsonl:
         'Steps"',
         '"iter',
         '"Iter',
-        '"num_updates"',
+        'update"',
+        'updates"',
         '"it"',
         '"epoch"',
     )

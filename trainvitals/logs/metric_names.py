@@ -34,7 +34,8 @@ class Meaning:
 #: The step, best first: a counter of the trainer's before the counter of a logger's calls (Weights & Biases' ``_step``).
 STEP_NAMES = (
     "trainer/global_step", "train/global_step", "global_step", "globalstep", "num_updates", "current_steps", "current_step",
-    "global_steps", "optimizer_step", "opt_step", "update_step", "step", "steps", "train_step", "training_step", "iteration", "iterations", "iter", "iter_num", "it", "batch_idx", "_step",
+    "global_steps", "optimizer_step", "opt_step", "update_step", "step", "steps", "train_step", "training_step",
+    "iteration", "iterations", "iter", "iter_num", "it", "update", "updates", "batch_idx", "_step",
 )  # fmt: skip
 _TIME_NAMES = frozenset(
     {
@@ -76,7 +77,8 @@ _LOSS = (
     "loss", "lm loss", "total loss", "loss total", "reduced loss", "reduced train loss", "ce loss", "cross entropy loss",
     "crossentropyloss", "crossentropy loss", "cross entropy", "loss ce", "nll loss", "loss lm", "language model loss", "avg loss",
     "average loss", "mean loss", "loss avg", "loss mean", "loss metrics global avg loss", "global avg loss", "global loss",
-    "per token loss", "token loss", "elbo loss", "batch loss", "loss batch", "minibatch loss", "running loss", "smoothed loss", "main loss",
+    "per token loss", "token loss", "elbo loss", "batch loss", "loss batch", "minibatch loss", "running loss", "smoothed loss",
+    "main loss",
     "loss 0", "losses", "epoch loss",
 )  # fmt: skip
 _GRAD_NORM = (
