@@ -146,6 +146,58 @@ def lost_by_kill(peer: str, root: str, rounds: int) -> dict[str, int]:
     return {"rounds": rounds, "logged": logged, "lost": sum(lost), "lost_worst": max(lost), "torn": torn}
 
 
+def hung(root: str) -> dict[str, float] | str:
+    """``log`` of the queued writer while the file server stands still: a stopped FUSE process, beyond the queue's bound."""
+    folder = Path(root) / "hung"
+    program, behind, mount = folder / "stopping_fs", folder / "behind", folder / "mount"
+    for made in (behind, mount):
+        made.mkdir(parents=True)
+    source = Path(__file__).resolve().parent.parent / "tests" / "hook" / "stopping_fs.c"
+    command = ["cc", "-O1", "-D_FILE_OFFSET_BITS=64", "-I/usr/include/fuse3", str(source), "-o", str(program)]
+    try:
+        subprocess.run([*command, "-lfuse3", "-lpthread"], check=True, capture_output=True)
+        server = subprocess.Popen([program, behind, mount, "-f"], stderr=subprocess.DEVNULL)
+    except (OSError, subprocess.CalledProcessError):
+        return "needs a C compiler and the packages fuse3 and libfuse3-dev"
+    try:
+        time.sleep(1.0)
+        if server.poll() is not None or not mount.is_mount():
+            return "this machine mounts no FUSE file system"
+        return child(["--stopped", str(server.pid), "--steps", "50000", "--directory", str(mount / "run")])
+    finally:
+        server.send_signal(signal.SIGCONT)
+        subprocess.run(["fusermount3", "-u", "-z", str(mount)], check=False, capture_output=True)
+        server.kill()
+        server.wait()
+
+
+def measure_stopped(server: int, directory: str, steps: int) -> dict[str, float]:
+    """One loop with about 0.1 ms of work while the process ``server`` is stopped; then it goes on and all is counted."""
+    from trainvitals.hook import Recorder
+
+    recorder = Recorder(directory, run="bench")
+    recorder.log(0, loss=1.0)
+    recorder.flush()
+    os.kill(server, signal.SIGSTOP)
+    clock, times = time.perf_counter_ns, []
+    for step in range(1, steps + 1):
+        begun = clock()
+        recorder.log(step, loss=2.5, grad_norm=0.9, lr=3e-4, tokens_per_s=1e5, step_time_s=0.5, mfu=0.4)
+        times.append(clock() - begun)
+        work(0.0001)
+    os.kill(server, signal.SIGCONT)
+    recorder.flush(60)
+    recorder.close()
+    times.sort()
+    return {
+        "p50_us": times[steps // 2] / 1e3,
+        "p99_us": times[steps * 99 // 100] / 1e3,
+        "max_us": times[-1] / 1e3,
+        "steps": steps,
+        "lost": recorder.lost,
+    }
+
+
 def child(arguments: list[str]) -> dict[str, float]:
     """One measurement in a fresh process."""
     done = subprocess.run([sys.executable, __file__, *arguments], capture_output=True, text=True, check=False, timeout=600)
@@ -164,7 +216,11 @@ def main() -> None:
     parser.add_argument("--directory", default="", help="where to write; a local disk, not /tmp when that is in memory")
     parser.add_argument("--one", nargs=2, metavar=("PEER", "PAUSE_S"), help=argparse.SUPPRESS)
     parser.add_argument("--forever", metavar="PEER", help=argparse.SUPPRESS)
+    parser.add_argument("--stopped", type=int, metavar="PID", help=argparse.SUPPRESS)
     options = parser.parse_args()
+    if options.stopped:
+        print(json.dumps(measure_stopped(options.stopped, options.directory, options.steps)))
+        return
     if options.directory:
         Path(options.directory).mkdir(parents=True, exist_ok=True)
     if options.forever:
@@ -207,6 +263,12 @@ def report(steps: int, repeats: int, kills: int, root: str) -> None:
             f"| {paced['p50_us']:.1f} | {paced['p99_us']:.1f} | {paced['max_us']:.0f} | {burst['finish_s']:.2f} |",
             flush=True,
         )
+    stood = hung(root)
+    if isinstance(stood, str):
+        print(f"trainvitals queued, file server stopped: not measured, {stood}")
+    else:
+        print(f"trainvitals queued, file server stopped: p50 {stood['p50_us']:.1f} µs, p99 {stood['p99_us']:.1f} µs, "
+              f"max {stood['max_us']:.0f} µs; {stood['lost']} of {stood['steps']} records dropped and counted", flush=True)  # fmt: skip
     killed = {}
     for peer in present:
         killed[peer] = lost_by_kill(peer, str(Path(root) / peer.replace(" ", "_")), kills)
