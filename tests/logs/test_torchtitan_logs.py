@@ -129,6 +129,13 @@ def test_a_save_is_one_phase_whichever_ranks_say_so_and_when():
     assert found == [("begin", 10, None), ("end", 10, 4.2), ("end", 11, 5.0)]
 
 
+def test_the_end_of_a_training_is_told_once():
+    end = HEAD + "Training completed\n"
+    _, steps, events = parse(PLAIN.format(10, "-1.0") + end * 8)
+    assert [s.step for s in steps] == [10]
+    assert [(e.data["phase"], e.step) for e in events if e.kind == "phase"] == [("finished", 10)]
+
+
 def test_a_nan_loss_is_nonfinite():
     _, steps, _ = parse(PLAIN.format(1, "    nan"))
     assert steps[0].nonfinite == {"loss": "nan"}

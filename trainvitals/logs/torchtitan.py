@@ -84,7 +84,7 @@ class TorchTitan:
         self._times = times
         self._waiting: dict[int, list[Any]] = {}  # step -> [steps seen since, time_ns, values, nonfinite]
         self._last = 0
-        self._stage = ""  # "", told (its start is known), training
+        self._stage = ""  # "", told (its start is known), training, finished
         self._started_at: int | None = None
         self._loading: list[str] = []  # path of the checkpoint that was loaded, and the seconds it took
         self._is_saving = False
@@ -109,6 +109,9 @@ class TorchTitan:
             return self._step(line, found, time_ns)
         if "checkpoint" in line or "Training starts" in line or "Starting job" in line or "device mesh" in line:
             return self._side_line(line)
+        if "INFO - Training completed" in line and self._stage == "training":
+            self._stage = "finished"
+            return [*self._release(0), phase("finished", "begin", line.strip(), self._last or None, self._times.find(line[:200]))]
         if (found := _CONFIG.search(line)) is not None:
             self._config, self._config_time_ns = [], self._times.find(line[: found.start()])
             return self._read_config(line[found.end() :]) or []
@@ -124,6 +127,7 @@ class TorchTitan:
         metrics = _metrics(line[found.end() :])
         step = int(found[1].replace(",", ""))
         has_loss = metrics.values.get("loss") != _NO_LOSS
+        self._stage = "training"
         if not has_loss:
             del metrics.values["loss"]
             if step not in self._waiting and step != self._last:
@@ -133,7 +137,7 @@ class TorchTitan:
         if step != self._last:
             for waiting in self._waiting.values():
                 waiting[0] += 1
-        self._last, self._stage = step, "training"
+        self._last = step
         return [*self._release(_WAIT_STEPS), Step(step, 0, time_ns, metrics.values, metrics.nonfinite)]
 
     def _release(self, wait_steps: int) -> list[Record]:
@@ -143,7 +147,7 @@ class TorchTitan:
         records: list[Record] = []
         for step in sorted(due):
             _, time_ns, values, nonfinite = self._waiting.pop(step)
-            self._last, self._stage = max(step, self._last), "training"
+            self._last = max(step, self._last)
             records.append(Step(step, 0, time_ns, values, nonfinite))
         return records
 
