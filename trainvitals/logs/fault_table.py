@@ -199,7 +199,11 @@ _ROWS: tuple[Row, ...] = (
     _row(": error: ", r"^\S{1,300}: error: (?:unrecognized arguments|the following arguments are required|argument \S|ambiguous option)", "config_error", 4),
 )  # fmt: skip
 
-LITERALS = tuple(dict.fromkeys(row.literal for row in _ROWS))
+_BY_LITERAL: Mapping[str, tuple[Row, ...]] = MappingProxyType(
+    {literal: tuple(row for row in _ROWS if row.literal == literal) for literal in dict.fromkeys(row.literal for row in _ROWS)}
+)
+#: One of these, letter by letter, is in every line in which ``sightings`` finds anything. Without digits none may be common.
+LITERALS = tuple(_BY_LITERAL)
 
 #: How a line of a program's text begins; a message that a program would print stands in it, but nothing happened.
 _CODE = re.compile(
@@ -225,25 +229,32 @@ class Sighting:
 def sightings(line: str) -> list[Sighting]:
     """Every class that the line names, each once with its strongest row; nothing for a line of program text."""
     found: dict[str, Sighting] = {}
-    for row in _ROWS:
-        at = line.find(row.literal)
-        for _ in range(_PLACES):
-            if at < 0:
-                break
-            begin = max(0, at - _BEFORE)
-            text = line[begin : at + _AFTER]
-            match = row.pattern.search(text)
-            if match is not None and not _is_program_text(line, text, match.start()):
+    for literal, rows in _BY_LITERAL.items():
+        if literal in line:
+            for row in rows:
+                text, is_found = _look(row, line)
                 known = found.get(row.kind)
-                if known is None or row.level > known.level:
+                if is_found and (known is None or row.level > known.level):
                     found[row.kind] = Sighting(row.kind, row.level, text, row.detail)
-                break
-            at = line.find(row.literal, at + _AFTER)
     if "xid" in found:
         return [found["xid"]]  # the rest of that line is the driver's own explanation of the number
     if "cancelled" in found and any(kind in found for kind in ("time_limit", "node_failure", "preempted")):
         del found["cancelled"]
     return list(found.values())
+
+
+def _look(row: Row, line: str) -> tuple[str, bool]:
+    """The text around the row's literal, and whether its pattern is there: looked for in a few places of an endless line."""
+    at = line.find(row.literal)
+    for _ in range(_PLACES):
+        if at < 0:
+            break
+        text = line[max(0, at - _BEFORE) : at + _AFTER]
+        match = row.pattern.search(text)
+        if match is not None and not _is_program_text(line, text, match.start()):
+            return text, True
+        at = line.find(row.literal, at + _AFTER)
+    return "", False
 
 
 def _is_program_text(line: str, text: str, start: int) -> bool:

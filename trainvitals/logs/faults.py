@@ -35,6 +35,12 @@ _MONTHS = "JanFebMarAprMayJunJulAugSepOctNovDec"
 LITERALS = (*dict.fromkeys((*ROW_LITERALS, BEGIN, ROOT_CAUSE, *HARMLESS, *LossScale.LITERALS, *_WORLD_LITERALS)),)
 
 
+#: Lines that differ only in their numbers are alike.
+_ALIKE = str.maketrans("123456789", "000000000")
+_ALIKE_LITERALS = tuple(literal.translate(_ALIKE) for literal in LITERALS)
+_MAX_HARMLESS, _MAX_HARMLESS_LENGTH = 4_000, 1_000
+
+
 def may_concern(text: str) -> bool:
     """Whether a line or a chunk holds one of the literals: False is certain, True is not."""
     return any(literal in text for literal in LITERALS)
@@ -58,6 +64,7 @@ class Faults:
         self._tracebacks = Tracebacks()
         self._root_causes = RootCauses()
         self._loss_scale = LossScale(times)
+        self._harmless: set[str] = set()  # what was looked at; forgetting it costs time only, so it is no state
 
     @property
     def is_waiting(self) -> bool:
@@ -68,7 +75,7 @@ class Faults:
         """The events that this line completes. ``prefix``: what the launcher wrote before it."""
         events: list[Event] = []
         before = sum(one.count for one in self._seen.values())
-        concerns = may_concern(line)
+        concerns = not self._is_harmless(line)
         if concerns:
             events += self._loss_scale.feed(line)
             if any(literal in line for literal in _WORLD_LITERALS):
@@ -114,6 +121,19 @@ class Faults:
     def finish(self) -> list[Event]:
         """The log ends: what is held is told."""
         return self.idle() + self._tell_halvings()
+
+    def _is_harmless(self, line: str) -> bool:
+        """Whether no literal is in the line. A death of many ranks is millions of lines of a few hundred kinds."""
+        alike = line.translate(_ALIKE)
+        if alike in self._harmless:
+            return True
+        if any(literal in alike for literal in _ALIKE_LITERALS):
+            return False
+        if len(alike) <= _MAX_HARMLESS_LENGTH:
+            if len(self._harmless) >= _MAX_HARMLESS:
+                self._harmless.clear()
+            self._harmless.add(alike)
+        return True
 
     # -- what a line says -----------------------------------------------------------------------------------------
 
