@@ -25,6 +25,7 @@ from trainvitals.cli.watch import build
 from trainvitals.clock import ManualClock, SystemClock
 from trainvitals.records import Step
 from trainvitals.store.open import open_store
+from trainvitals.store.spool_file import SpoolStats
 from trainvitals.store.sqlite import SqliteStore
 from trainvitals.watch import importer
 from trainvitals.watch.import_times import TimePlan
@@ -431,6 +432,14 @@ def test_a_server_behind_a_spool_gets_every_row_once(tmp_path, capsys):
         reader.close()
     finally:
         server.stop()
+
+
+def test_rows_that_a_server_refuses_are_told_and_exit_code_1(place, monkeypatch, capsys):
+    answers = iter([SpoolStats(dead_letters=2), SpoolStats(dead_letters=2), SpoolStats(dead_letters=2)])
+    monkeypatch.setattr(import_, "spool_stats", lambda _sink: next(answers, SpoolStats(dead_letters=4, dropped=1)))
+    assert place.run(place.file("train.log", megatron(1, 5))) == 1
+    told, text = said(capsys)
+    assert told["refused"] == 3 and "refused 3 rows" in text
 
 
 def test_a_server_that_takes_nothing_ends_the_import_with_what_to_do(tmp_path, monkeypatch, capsys):

@@ -26,6 +26,7 @@ from trainvitals.store.rollup_driver import GRACE_NS, DirtyNotes, RollupDriver
 from trainvitals.store.sink import open_sink, spool_stats, waiting_s
 from trainvitals.watch.importer import Counts, Importer
 
+SOME_REFUSED = 1
 BAR_WIDTH = 24
 DRAW_EVERY_S = 0.2
 LINE_EVERY_S = 10.0
@@ -50,7 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--no-detect", action="store_true", help="store the steps and events only; look for no findings in them")
     parser.add_argument("--again", action="store_true", help="read files again that were imported to their end before")
     parser.epilog = (
-        "Exit code 0: imported, or nothing new. 2: a file cannot be read or holds no training step, the run is not known, "
+        "Exit code 0: imported, or nothing new. 1: the store refused some of the rows. 2: a file cannot be read or holds no training step, the run is not known, "
         "a watch holds the run directory, or the store takes nothing."
     )
 
@@ -72,24 +73,29 @@ def run(options: argparse.Namespace) -> int:
     except OSError as error:
         raise InputError(f"The run directory {run_settings.dir} cannot be made: {error.strerror or error}.") from error
     with hold_watch_lock(run_settings.dir):
-        importer = _import(settings, run_settings, inputs, custom, (format, timezone), options, progress, clock)
+        importer, refused = _import(settings, run_settings, inputs, custom, (format, timezone), options, progress, clock)
     counts = importer.counts
     for name, found in importer.empty:
         _say(f"no training step in {name}; " + (f"it was read as {found}." if found else "no known format was recognised."))
     if importer.empty and not counts.steps and not counts.events:
         raise InputError("No file holds a training step in a format that is known. Check the files, or name their --format.")
-    sys.stdout.write(json.dumps({"run": run_settings.name, "files": list(inputs.sizes), **vars(counts)}) + "\n")
-    return 0
+    told = {"run": run_settings.name, "files": list(inputs.sizes), **vars(counts), "refused": refused}
+    sys.stdout.write(json.dumps(told) + "\n")
+    if refused:
+        _say(f"the store refused {format_count(refused, 'row')}; `python -m trainvitals spool list` shows why.")
+    return SOME_REFUSED if refused else 0
 
 
 def _import(
     settings: Settings, run_settings: RunSettings, inputs: Inputs, custom: Mapping[str, type[Any]], reading: tuple[str, str],
     options: argparse.Namespace, progress: Progress, clock: Clock,
-) -> Importer:  # fmt: skip
+) -> tuple[Importer, int]:  # fmt: skip
+    """The importer, done, and how many rows the store refused."""
     # Under the watch lock this is the run's only writer, so it shares the watchdog's spool and the notes in it.
     sink = open_sink(settings, f"watch/{run_settings.name}", _say, clock)
     reader = open_store(settings.store, influxdb=settings.influxdb)
     notes = DirtyNotes(sink, clock)
+    before = _refused(sink)
     try:
         importer = Importer(
             settings, run_settings, notes, reader, inputs.logs, format=reading[0], timezone=reading[1], custom=custom,
@@ -109,7 +115,7 @@ def _import(
         _roll_up(run_settings.name, reader, notes, sink, progress, clock)
         if not is_done:
             _say(_summary(importer.counts))
-        return importer
+        return importer, _refused(sink) - before
     except KeyboardInterrupt:
         progress.end()
         _say("stopped; the same command goes on where it was.")
@@ -118,6 +124,12 @@ def _import(
         progress.end()
         reader.close()
         sink.close()
+
+
+def _refused(sink: object) -> int:
+    """Rows that a spool could not deliver for good, since it was begun."""
+    stats = spool_stats(sink)
+    return 0 if stats is None else stats.dead_letters + stats.dropped
 
 
 def _summary(counts: Counts) -> str:
