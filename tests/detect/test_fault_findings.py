@@ -70,6 +70,13 @@ def test_a_class_that_a_run_survives_is_no_death(kind):
     assert engine.tick(START_NS + 170 * S) == []
 
 
+def test_a_broken_connection_that_processes_died_after_is_a_death():
+    engine = trained()
+    engine.update(fault(101, {"class": "network", "followed_by": {"process_failed": 3}}))
+    (dead,) = engine.tick(START_NS + 170 * S)
+    assert (dead.rule, dead.data["class"]) == ("run_dead", "network")
+
+
 def test_the_dead_run_names_the_cause_once():
     engine = trained()
     engine.update(fault(101, {"class": "process_failed"}))

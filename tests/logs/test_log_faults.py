@@ -210,6 +210,17 @@ def test_what_a_launcher_says_before_the_cause_follows_it_all_the_same():
     assert only(text).data["class"] == "gpu_error"
 
 
+def test_a_broken_connection_that_the_run_did_not_outlive_is_critical():
+    text = (
+        "RuntimeError: The server socket has failed to listen on any local network address. (errno: 98 - Address already in use).\n"
+        "srun: error: node44: task 3: Exited with exit code 1\nsrun: Job step aborted: Waiting up to 32 seconds for job step to finish.\n"
+        "slurmstepd: error: *** STEP 77.1 ON node43 CANCELLED AT 2026-01-02T03:04:05 ***\n"
+    )
+    event = only(text)
+    assert (event.data["class"], event.severity) == ("network", Severity.CRITICAL)
+    assert event.data["followed_by"] == {"process_failed": 1, "killed": 1, "cancelled": 1}
+
+
 def test_a_python_error_that_comes_before_the_timeouts_is_the_cause():
     event = only(traceback("ValueError: bad batch", prefix="[rank3]: ") + watchdogs([0, 1, 2]))
     assert event.data["exception"] == "ValueError" and event.data["followed_by"] == {"nccl_timeout": 6}

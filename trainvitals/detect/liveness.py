@@ -24,10 +24,13 @@ DEADLY_CLASSES = frozenset(
 
 
 def is_deadly(event: Event) -> bool:
-    """Whether a ``fault`` event lets no trainer go on. A row of loss-scale halvings (a warning) is of a deadly class, and is none."""
+    """Whether a ``fault`` event lets no trainer go on, by its class or by what followed it. A row of loss-scale halvings (a
+    warning) is of a deadly class, and is none."""
     data = event.data
-    is_warning = str(data.get("class")) == "numerics" and event.severity is Severity.WARNING
-    return str(data.get("class")) in DEADLY_CLASSES and not is_warning and data.get("survived") is not True
+    kind, followed_by = str(data.get("class")), data.get("followed_by")
+    if data.get("survived") is True or (kind == "numerics" and event.severity is Severity.WARNING):
+        return False
+    return kind in DEADLY_CLASSES or (isinstance(followed_by, Mapping) and any(name in DEADLY_CLASSES for name in followed_by))
 
 
 class LivenessDetector(FamilyDetector):

@@ -137,6 +137,8 @@ def to_event(one: Seen, number: int, victims: Sequence[Seen], world_size: int, *
     severity = CLASSES[one.kind].severity
     if one.kind == "xid" and data.get("xid") in FATAL_XIDS:
         severity = Severity.CRITICAL
+    if one.level > 0 and not CLASSES[one.kind].is_deadly and any(CLASSES[victim.kind].is_deadly for victim in victims):
+        severity = Severity.CRITICAL  # a broken connection that the run did not outlive
     if survived and one.level > 0:
         data["survived"] = True
         severity = Severity.WARNING
