@@ -113,9 +113,12 @@ class Parser:
         if len(self._head) < KEY_BYTES:
             self._head += data[: KEY_BYTES - len(self._head)]
         is_torn = self._framer.has_torn_line  # then the first line stood in an earlier chunk, in part
-        is_harmless = self._screen.is_harmless(data)
+        pieces = self._framer.feed_located(data)
         records: list[Step | Event] = []
-        for end, line, prefix in self._framer.feed_located(data):
+        if not pieces:
+            return records
+        is_harmless = self._screen.is_harmless(data)
+        for end, line, prefix in pieces:
             if is_torn or not is_harmless or self._faults.is_waiting:
                 self._look_for_faults(line, prefix, end, records)
                 is_torn = False
