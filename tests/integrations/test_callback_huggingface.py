@@ -50,6 +50,8 @@ trainer = Trainer(
 trainer.train(resume_from_checkpoint=is_resumed)
 trainer.state.save_to_json(directory + "/trainer_state.json")
 assert callback.failures.count == 0, callback.failures.last
+if torch.distributed.is_initialized():
+    torch.distributed.destroy_process_group()
 """
 NEVER = 10**6
 
@@ -117,3 +119,24 @@ def test_a_run_that_was_killed_and_resumed_is_two_attempts_on_both_roads(script,
     for found in (events, log_events):
         assert [event.step for event in found if event.kind == "resume"] == [20]
     assert next(e for e in events if e.kind == "resume").data["path"] == str(tmp_path / "checkpoint-20")
+
+
+def test_with_two_ranks_only_the_first_writes_and_both_roads_agree(script, tmp_path):
+    launcher = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "--tee=3", f"--log-dir={tmp_path}/logs")
+    log = train(script, tmp_path, 40, False, NEVER, 20, launcher=launcher)
+    assert [path.name for path in tmp_path.glob("metrics.*")] == ["metrics.rank00000.jsonl"]
+    by_hook, events = read(tmp_path / "metrics.rank00000.jsonl")
+    by_log, _ = read(log)
+    assert [step.step for step in by_hook] == list(range(5, 41, 5))
+    assert_agree(by_hook, by_log)
+    start = next(event for event in events if event.kind == "attempt_start")
+    assert start.data["world_size"] == 2
+    layout = next(e.data["values"] for e in events if e.kind == "metadata" and e.data["section"] == "layout")
+    assert (layout["world_size"], layout["global_batch_size"]) == (2, 8)
+
+
+def test_a_run_directory_that_cannot_be_written_stops_no_training(script, tmp_path):
+    (tmp_path / "metrics.rank00000.jsonl").mkdir()
+    log = train(script, tmp_path, 20, False, NEVER, NEVER)
+    assert b"trainvitals hook:" in log and b"Training goes on." in log
+    assert [step.step for step in read(log)[0]] == [5, 10, 15, 20]
