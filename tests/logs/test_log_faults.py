@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trainvitals.logs.fault_table import CLASSES, DEADLY_CLASSES, with_table
-from trainvitals.logs.faults import HELD_LINES, LITERALS, Faults
+from trainvitals.logs.faults import HELD_LINES, LITERALS, REMEMBERED_LINES, Faults
 from trainvitals.logs.framing import split_noise
 from trainvitals.logs.times import LineTimes
 from trainvitals.records import Severity
@@ -267,6 +267,15 @@ def test_a_burst_ends_after_many_lines_and_is_not_told_again_before_a_step():
     faults.step_seen()
     faults.feed(oom)
     assert [event.id for event in faults.idle()] == ["out_of_memory/2"]
+
+
+def test_a_log_without_steps_tells_the_same_class_again_after_many_lines():
+    oom = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB.\n"
+    assert len(faults_of(oom + "fine\n" * (REMEMBERED_LINES // 2) + oom)) == 1
+    assert [event.id for event in faults_of(oom + "fine\n" * (HELD_LINES + REMEMBERED_LINES) + oom)] == [
+        "out_of_memory/1",
+        "out_of_memory/2",
+    ]
 
 
 def test_what_a_silence_tells_early_has_the_same_id_and_text():

@@ -1,8 +1,8 @@
 """Faults of a run as its log tells them: one event per class and burst, with what only followed counted in it.
 
 Ranks repeat each other, and the launcher repeats them all. What is found is held until the next step, ``HELD_LINES`` further lines
-that say nothing, ``idle`` or ``finish``. After that, and until the next step (or an hour by the log's own times), the same class is
-not told again, and what follows from it is not told either.
+that say nothing, ``idle`` or ``finish``. After that the same class is not told again, and neither is what follows from it: until the next
+step, ``REMEMBERED_LINES`` lines that say nothing, or an hour by the log's own times.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from trainvitals.logs.tracebacks import BEGIN, HARMLESS, ROOT_CAUSE, RootCauses,
 from trainvitals.records import Event, Severity
 
 HELD_LINES = 400
+REMEMBERED_LINES = 2_000
 #: A death of many thousand ranks may print that much without a pause.
 MAX_BURST_LINES = 50_000
 FORGET_NS = 3_600 * 10**9
@@ -58,6 +59,7 @@ class Faults:
         self._told: dict[str, int] = {}
         self._told_ns: int | None = None
         self._quiet_lines = 0
+        self._told_lines = 0
         self._burst_lines = 0
         self._numbers: dict[str, int] = {}
         self._world_size = 0
@@ -69,7 +71,7 @@ class Faults:
     @property
     def is_waiting(self) -> bool:
         """Whether something is held, so that every further line must be fed, and not only those with a literal."""
-        return bool(self._seen or self._tracebacks or self._root_causes)
+        return bool(self._seen or self._told or self._tracebacks or self._root_causes)
 
     def feed(self, line: str, prefix: str = "") -> list[Event]:
         """The events that this line completes. ``prefix``: what the launcher wrote before it."""
@@ -92,10 +94,14 @@ class Faults:
         fields = self._root_causes.feed(line, prefix)
         if fields:
             self._add_root_cause(fields)
+        is_news = sum(one.count for one in self._seen.values()) != before
+        if self._told:
+            self._told_lines = 0 if is_news else self._told_lines + 1
+            if self._told_lines >= REMEMBERED_LINES:
+                self._told.clear()
         if not self._seen:
             return events
         self._burst_lines += 1
-        is_news = sum(one.count for one in self._seen.values()) != before
         self._quiet_lines = 0 if is_news else self._quiet_lines + 1
         if self._quiet_lines >= HELD_LINES or self._burst_lines >= MAX_BURST_LINES:
             events += self._tell()
@@ -241,7 +247,7 @@ class Faults:
             if one.time_ns is not None:
                 self._told_ns = max(one.time_ns, self._told_ns or 0)
         self._seen = {}
-        self._quiet_lines = self._burst_lines = 0
+        self._quiet_lines = self._burst_lines = self._told_lines = 0
         return events
 
     def _tell_halvings(self) -> list[Event]:
@@ -261,7 +267,7 @@ class Faults:
     def to_state(self) -> dict[str, Any]:
         """JSON values only."""
         return {
-            "seen": to_state(self._seen), "told": self._told, "told_ns": self._told_ns, "quiet_lines": self._quiet_lines,
+            "seen": to_state(self._seen), "told": self._told, "told_ns": self._told_ns, "quiet_lines": self._quiet_lines, "told_lines": self._told_lines,
             "burst_lines": self._burst_lines, "numbers": self._numbers, "world_size": self._world_size,
             "tracebacks": self._tracebacks.to_state(), "root_causes": self._root_causes.to_state(),
             "loss_scale": self._loss_scale.to_state(),
@@ -272,6 +278,7 @@ class Faults:
         self._seen = from_state(state["seen"])
         self._told, self._told_ns = dict(state["told"]), state["told_ns"]
         self._quiet_lines, self._burst_lines = int(state["quiet_lines"]), int(state["burst_lines"])
+        self._told_lines = int(state["told_lines"])
         self._numbers, self._world_size = dict(state["numbers"]), int(state["world_size"])
         self._tracebacks.restore(state["tracebacks"])
         self._root_causes.restore(state["root_causes"])
