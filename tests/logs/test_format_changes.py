@@ -229,6 +229,30 @@ def test_a_home_made_format_is_asked_first_and_can_be_named():
         assert [record.values for record in records if isinstance(record, Step)] == [{"loss": 9.0}]
 
 
+def test_a_mistake_in_a_format_costs_its_line_and_is_counted():
+    class Fragile(LineByLine):
+        name, title, example, literals = "fragile", "x", "FRG 1", ("FRG",)
+
+        def __init__(self, times):
+            super().__init__()
+
+        @staticmethod
+        def claims(line):
+            return line.startswith("FRG ")
+
+        def feed(self, line):
+            return [Step(int(line[4:]), 0, None, {"loss": 1.0})] if line.startswith("FRG") else []
+
+        def finish(self):
+            raise ZeroDivisionError
+
+    parser, steps, _ = read(
+        ["FRG 1", "FRG x", "torch.OutOfMemoryError: CUDA out of memory.", "FRG 2"], custom={"fragile": Fragile}
+    )
+    assert steps == [(1, 1), (1, 2)]
+    assert parser.counters["failed_lines"] == 2
+
+
 def test_what_only_looks_like_a_log_line_is_no_step():
     lines = [
         "+ python train.py --loss-scale 1.0 --log-interval 10 --save-interval 100 --lr 3e-4 --eval-iters 10",

@@ -186,6 +186,7 @@ def test_records_do_not_depend_on_the_chunking_nor_on_a_restart(data, cuts):
 def test_no_bytes_make_a_grammar_raise(data, format):
     parser = Parser(format)
     assert all(isinstance(record, Event) or record.step >= 0 for record in parser.feed(data) + parser.finish())
+    assert parser.counters["failed_lines"] == 0
 
 
 def test_every_byte_of_a_log_is_a_good_place_to_restart():

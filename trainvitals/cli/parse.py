@@ -88,6 +88,7 @@ _COUNTERS = {
     "torn_lines": "torn lines lost",
     "dropped_metrics": "values left out of more than 100 extra metrics",
     "dropped_lines": "lines of another format lost",
+    "failed_lines": "lines on which this program failed (please report one of them)",
 }
 
 

@@ -38,7 +38,8 @@ class Parser:
 
     ``custom``: name -> grammar class of the home-made formats, which are asked before all others.
 
-    ``counters``: capped_lines, torn_lines, bad_records, repeated_steps, dropped_metrics, dropped_lines.
+    ``counters``: capped_lines, torn_lines, bad_records, repeated_steps, dropped_metrics, dropped_lines, and failed_lines, on
+    which a grammar raised although it must not.
     """
 
     def __init__(
@@ -79,7 +80,7 @@ class Parser:
         self._hook_rewind = 0
         self._header: dict[str, Any] = {}
         self._events = 0
-        self._counts = {"torn_lines": 0, "repeated_steps": 0}
+        self._counts = {"torn_lines": 0, "repeated_steps": 0, "failed_lines": 0}
         self._past_bad_records = 0
 
     @property
@@ -119,30 +120,39 @@ class Parser:
             return records
         is_harmless = self._screen.is_harmless(data)
         for end, line, prefix in pieces:
-            if is_torn or not is_harmless or self._faults.is_waiting:
-                self._look_for_faults(line, prefix, end, records)
-                is_torn = False
-            if prefix or self._origin:
-                self._origin = origin_of(prefix)
-            self._line(line, end, records)
+            try:
+                if is_torn or not is_harmless or self._faults.is_waiting:
+                    is_torn = False
+                    self._look_for_faults(line, prefix, end, records)
+                if prefix or self._origin:
+                    self._origin = origin_of(prefix)
+                self._line(line, end, records)
+            except Exception:  # noqa: BLE001 (a mistake in one format must not end the watch over a run; it is counted and told)
+                self._counts["failed_lines"] += 1
         return records
 
     def finish(self) -> list[Step | Event]:
         """The last line, even if it has no end, and what only the end completes."""
         records: list[Step | Event] = []
-        for end, line, prefix in self._framer.finish():
-            self._look_for_faults(line, prefix, end, records)
-            self._origin = origin_of(prefix)
-            self._line(line, end, records)
-        self._take_all(self._grammar.finish() if self._grammar is not None else (), self._framer.offset, records)
-        self._tell_faults(self._faults.finish(), records)
+        try:
+            for end, line, prefix in self._framer.finish():
+                self._look_for_faults(line, prefix, end, records)
+                self._origin = origin_of(prefix)
+                self._line(line, end, records)
+            self._take_all(self._grammar.finish() if self._grammar is not None else (), self._framer.offset, records)
+            self._tell_faults(self._faults.finish(), records)
+        except Exception:  # noqa: BLE001 (as in feed)
+            self._counts["failed_lines"] += 1
         return records
 
     def idle(self) -> list[Step | Event]:
         """What waits for a further line, when none came for some seconds. Call it between two ``feed``s, or never."""
         records: list[Step | Event] = []
-        self._take_all(self._grammar.idle() if self._grammar is not None else (), self._framer.offset, records)
-        self._tell_faults(self._faults.idle(), records)
+        try:
+            self._take_all(self._grammar.idle() if self._grammar is not None else (), self._framer.offset, records)
+            self._tell_faults(self._faults.idle(), records)
+        except Exception:  # noqa: BLE001 (as in feed)
+            self._counts["failed_lines"] += 1
         return records
 
     def next_file(self, mtime_ns: int | None = None) -> None:
