@@ -153,6 +153,19 @@ def test_steps_that_go_back_are_a_new_attempt(tmp_path):
     assert [step.attempt for step in steps] == [1] * 30 + [2] * 5
 
 
+def test_ranks_that_write_the_same_tags_into_one_file_give_each_step_once_and_whole(tmp_path):
+    records = [
+        scalar(tag, step, value)
+        for step in range(1, 13)
+        for tag, value in (("loss", 2.0), *[("loss", 2.5)] * 15, *[("lr", 0.5)] * 16)
+    ]
+    parser, steps, _ = read(write(tmp_path / "events.out.tfevents.1", *records))
+    assert [(step.step, step.attempt, dict(step.values)) for step in steps] == [
+        (n, 1, {"loss": 2.0, "lr": 0.5}) for n in range(1, 13)
+    ]
+    assert parser.counters["repeated_steps"] == 12 * 15
+
+
 def test_a_purge_is_a_new_attempt_even_for_one_step(tmp_path):
     purge = framed(Message(wall_time=START + 50, step=9, session_log=SessionLog(status=SessionLog.START)).SerializeToString())
     _, steps, _ = read(

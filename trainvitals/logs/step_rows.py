@@ -18,6 +18,7 @@ MAX_STEP = 10**15
 #: Metrics of one step that are kept; what a person can look at is far below.
 _MAX_METRICS = 500
 _MAX_EPOCHS = 10_000
+_MAX_ROWS = 128
 #: A number that tells a time: seconds, milliseconds, microseconds or nanoseconds of 2001 to 2100. What is smaller is a duration.
 _UNITS_NS = ((10**9, 4_102_444_800), (10**6, 4_102_444_800_000), (10**3, 4_102_444_800_000_000), (1, 4_102_444_800_000_000_000))
 _FIRST_EPOCH_S = 1_000_000_000
@@ -113,8 +114,8 @@ def _safe(value: float) -> tuple[float | str]:
 class RowJoiner:
     """Holds the rows of the newest steps until they are complete.
 
-    ``open_steps`` rows are held: 1 for a file whose rows of one step follow each other. A row that repeats a metric of a step
-    that is held, or goes back behind what was given out, is another report or a new start: what is held is given out first.
+    The rows of ``open_steps`` steps are held: of 1 for a file whose rows of one step follow each other. A row that repeats a metric
+    of a step that is held, or goes back behind what was given out, is a new start: what is held is given out first.
     """
 
     def __init__(self, open_steps: int = 1) -> None:
@@ -129,17 +130,21 @@ class RowJoiner:
         if not row.values and not row.validation:
             return []
         rows = self._rows
-        same = next((held for held in reversed(rows) if held.step == row.step and held.attempt == row.attempt), None)
-        if same is not None and not same.repeats(row):
-            same.join(row)
-            return []
+        same = [held for held in rows if held.step == row.step and held.attempt == row.attempt]
+        for held in same:
+            if not held.repeats(row):
+                held.join(row)
+                return []
         found: list[Record] = []
-        if same is not None or self._open_steps == 1 or row.step <= self._given or (rows and rows[0].attempt != row.attempt):
+        # A second report of the newest step (of another rank) is filled beside the first one, and told as a repetition.
+        is_second_report = bool(same) and self._open_steps > 1 and rows[-1] is same[-1]
+        is_new_start = bool(same) or self._open_steps == 1 or row.step <= self._given or (rows and rows[0].attempt != row.attempt)
+        if is_new_start and not is_second_report:
             found = self.flush()
         rows.append(row)
         if len(rows) > 1 and rows[-2].step > row.step:
             rows.sort(key=lambda held: held.step)
-        if len(rows) > self._open_steps:
+        if len(rows) > self._open_steps and (len({held.step for held in rows}) > self._open_steps or len(rows) > _MAX_ROWS):
             oldest = rows.pop(0)
             self._given = oldest.step
             found.extend(self._records(oldest))
