@@ -185,3 +185,24 @@ def test_a_missing_step_is_counted():
 def test_steps_that_are_counted_in_each_epoch_are_numbered_on():
     _, steps, _ = parse("epoch,step,train_loss\n1,10,2.5\n1,20,2.4\n2,10,2.3\n2,20,2.2\n")
     assert [(step.step, step.attempt) for step in steps] == [(10, 1), (20, 1), (30, 1), (40, 1)]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "val_loss",
+        "val/loss",
+        "eval_loss",
+        "Loss/val",
+        "valid_loss",
+        "validation loss",
+        "val_loss_epoch",
+        "test_loss",
+        "val_loss/dataloader_idx_0",
+        "valLoss",
+    ],
+)
+def test_every_usual_name_of_a_validation_loss_is_an_event_and_no_step(name):
+    _, steps, events = parse(f"epoch,step,train_loss,{name}\n0,9,2.5,\n0,19,,2.75\n")
+    assert losses(steps) == {9: 2.5}
+    assert [(event.step, event.data["validation_loss"]) for event in events] == [(19, 2.75)]

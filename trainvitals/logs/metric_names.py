@@ -79,7 +79,7 @@ _LOSS = (
     "average loss", "mean loss", "loss avg", "loss mean", "loss metrics global avg loss", "global avg loss", "global loss",
     "per token loss", "token loss", "elbo loss", "batch loss", "loss batch", "minibatch loss", "running loss", "smoothed loss",
     "main loss",
-    "loss 0", "losses", "epoch loss",
+    "loss 0", "losses", "loss loss", "step loss", "iter loss", "mlm loss", "epoch loss",
 )  # fmt: skip
 _GRAD_NORM = (
     "grad norm", "gradient norm", "global grad norm", "gradnorm", "gnorm", "total grad norm", "grad norm total",
@@ -206,6 +206,11 @@ def _core(words: list[str]) -> str:
     if whole in _KNOWN:
         return whole
     kept = whole.split()
+    # Lightning, of the first of several data loaders: ``val_loss/dataloader_idx_0``
+    if kept[-1:] == ["0"] and "dataloader" in kept[-3:]:
+        kept = kept[: kept.index("dataloader", len(kept) - 3 if len(kept) > 3 else 0)]
+        if " ".join(kept) in _KNOWN:
+            return " ".join(kept)
     while len(kept) > 1 and (kept[0] in _SPACES or (kept[0] == "learning" and kept[1] != "rate")):
         kept = kept[1:]
         if " ".join(kept) in _KNOWN:
