@@ -35,15 +35,15 @@ TIMEOUT = (
 )
 
 
-def make(directory: Path, files: int, kib: int) -> None:
+def make(directory: Path, files: int, kib: int, stacks: int) -> None:
     """One file a rank, ``node00017/rank_137.err`` at eight a host."""
     step_lines = "".join(STEP.format(n=n) for n in range(kib * 1024 // len(STEP.format(n=1))))
     for rank in range(files):
         host = directory / f"node{rank // 8:05d}"
         host.mkdir(exist_ok=True)
         start = "".join(NOISE.format(rank=rank, n=n) for n in range(40))
-        death = OOM.format(rank=rank) if rank == 12 else TIMEOUT.format(rank=rank)
-        (host / f"rank_{rank}.err").write_text(start + step_lines + death)
+        death = OOM.format(rank=rank) if rank == 12 else TIMEOUT.format(rank=rank) * stacks
+        (host / f"rank_{rank}.err").write_text(start + (step_lines + death)[-kib * 1024 :])
 
 
 def main() -> int:
@@ -51,10 +51,13 @@ def main() -> int:
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--files", type=int, default=5120)
     options.add_argument("--kib", type=int, default=256, help="size of each file")
+    options.add_argument(
+        "--stacks", type=int, default=1, help="how often each rank prints its death: 70 fill 256 KiB, the worst case"
+    )
     chosen = options.parse_args()
     directory = Path(tempfile.mkdtemp(prefix="trainvitals-postmortem-"))
     try:
-        make(directory, chosen.files, chosen.kib)
+        make(directory, chosen.files, chosen.kib, chosen.stacks)
         run_dir = directory / "run"
         run_dir.mkdir()
         run = RunSettings(name="bench", dir=str(run_dir), rank_logs=(f"{directory}/node*/*.err",))

@@ -97,3 +97,11 @@ def test_the_path_fills_in_what_the_text_does_not_say():
     (named,) = scan("[rank3]: " + OOM)
     assert placed(named, path_origin("/x/node17-12.err")).data["rank"] == 3
     assert placed(event, path_origin("/x/attempt_0/4/stderr.log")).data["local_rank"] == 4
+
+
+def test_the_file_of_one_rank_is_read_as_far_as_its_first_fault_and_some_lines_more():
+    text = "Traceback (most recent call last):\nValueError: bad batch\n" + "ChildFailedError:\n" * 5000
+    tail = Tail(text.encode(), 1_767_323_045_000_000_000, len(text))
+    (one,), (all_of_it,) = TailScanner().scan(tail, is_one_rank=True), TailScanner().scan(tail)
+    assert one.data["exception"] == all_of_it.data["exception"] == "ValueError"
+    assert one.data["followed_by"]["process_failed"] == 300 and all_of_it.data["followed_by"]["process_failed"] == 5000

@@ -39,6 +39,7 @@ LITERALS = (*dict.fromkeys((*ROW_LITERALS, BEGIN, ROOT_CAUSE, *HARMLESS, *LossSc
 #: Lines that differ only in their numbers are alike.
 _ALIKE = str.maketrans("123456789", "000000000")
 _ALIKE_LITERALS = tuple(literal.translate(_ALIKE) for literal in LITERALS)
+_ADDRESS = re.compile(r"0x[0-9a-f]{1,16}", re.ASCII)
 _MAX_HARMLESS, _MAX_HARMLESS_LENGTH = 4_000, 1_000
 
 
@@ -72,6 +73,11 @@ class Faults:
     def is_waiting(self) -> bool:
         """Whether something is held, so that every further line must be fed, and not only those with a literal."""
         return bool(self._seen or self._told or self._tracebacks or self._root_causes)
+
+    @property
+    def has_found(self) -> bool:
+        """Whether a fault is held."""
+        return bool(self._seen)
 
     def feed(self, line: str, prefix: str = "") -> list[Event]:
         """The events that this line completes. ``prefix``: what the launcher wrote before it."""
@@ -131,9 +137,12 @@ class Faults:
     def _is_harmless(self, line: str) -> bool:
         """Whether no literal is in the line. A death of many ranks is millions of lines of a few hundred kinds."""
         alike = line.translate(_ALIKE)
+        is_frame = alike.startswith("frame #")  # of a C++ stack: dozens a rank, and they name NCCL
+        if is_frame:
+            alike = _ADDRESS.sub("0x", alike)
         if alike in self._harmless:
             return True
-        if any(literal in alike for literal in _ALIKE_LITERALS):
+        if any(literal in alike for literal in _ALIKE_LITERALS) and not (is_frame and not sightings(line)):
             return False
         if len(alike) <= _MAX_HARMLESS_LENGTH:
             if len(self._harmless) >= _MAX_HARMLESS:

@@ -23,6 +23,8 @@ from trainvitals.records import Event
 _PIECE_BYTES = 16 * 1024
 #: A log that is nothing but tracebacks: the cause stands in the first of them, or in the last.
 MAX_LINES_LOOKED_AT = 6_000
+#: In the file of one rank what comes so long after its first fault is only more of its stack.
+MAX_LINES_AFTER = 300
 _RANK = re.compile(r"(?:^|[^a-z])(?:global[_-]?)?rank[_-]?(\d{1,7})(?!\d)", re.ASCII | re.IGNORECASE)
 _LOCAL_RANK = re.compile(r"local[_-]?rank[_-]?(\d{1,4})(?!\d)", re.ASCII | re.IGNORECASE)
 _TASK = re.compile(r"(?:^|[^a-z])(?:task|proc|process)[_-]?(\d{1,7})(?!\d)", re.ASCII | re.IGNORECASE)
@@ -130,18 +132,23 @@ class TailScanner:
         self._timezone = timezone
         self._screen = FaultScreen()
 
-    def scan(self, tail: Tail) -> list[Event]:
-        """``fault`` events in the order of the file, with rank and host as the text tells them."""
+    def scan(self, tail: Tail, *, is_one_rank: bool = False) -> list[Event]:
+        """``fault`` events in the order of the file, with rank and host as the text tells them. ``is_one_rank``: nobody else writes
+        into this file."""
         faults, framer = Faults(LineTimes(self._timezone, tail.mtime_ns)), LineFramer()
         events: list[Event] = []
-        lines = 0
+        lines, left = 0, MAX_LINES_LOOKED_AT
         for piece in _pieces(tail.data):
             if not faults.is_waiting and self._screen.is_harmless(piece):
                 continue
             for _, line, prefix in (*framer.feed_located(piece), *framer.finish()):
                 lines += 1
                 events += faults.feed(line, prefix)
-            if lines >= MAX_LINES_LOOKED_AT:
+                if is_one_rank and faults.has_found:
+                    left, is_one_rank = min(left, lines + MAX_LINES_AFTER), False
+                if lines >= left:
+                    break
+            if lines >= left:
                 break
         events += faults.finish()
         return [event for event in events if event.kind == "fault"]

@@ -12,7 +12,7 @@ from typing import Any
 
 from trainvitals.clock import Clock, SystemClock
 from trainvitals.incidents.postmortem import FileFaults, Postmortem, Reading, choose, rank_of
-from trainvitals.logs.tails import Tail, TailScanner, path_origins, placed
+from trainvitals.logs.tails import Tail, TailScanner, path_origin, path_origins, placed
 from trainvitals.records import Event
 from trainvitals.settings import LogSettings, RunSettings
 from trainvitals.watch.metadata import METADATA_DIR, read_file
@@ -162,7 +162,7 @@ def look_into(
                 troubles.append(f"{one.path}: {one.error}")
             continue
         counts["read"] += 1
-        events = scanner.scan(one.tail)
+        events = scanner.scan(one.tail, is_one_rank=path_origin(one.path).rank is not None)
         if events:
             found[one.path] = (replace(one.tail, data=b""), events)
         _keep(budget, one.path, one.tail, events)
