@@ -67,8 +67,15 @@ def test_the_trainers_own_step_wins_over_the_loggers_count_of_calls():
     assert steps[0].time_ns == 1_770_000_000_500_000_000
 
 
-def test_a_download_of_tensorboard_is_read_as_the_loss_with_its_times():
-    _, steps, _ = parse("Wall time,Step,Value\n1770000000.25,5,2.5\n1770000009.25,10,2.25\n")
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Wall time,Step,Value\n1770000000.25,5,2.5\n1770000009.25,10,2.25\n",
+        "step,value,timestamp\n5,2.5,1770000000250\n10,2.25,1770000009250\n",
+    ],
+)
+def test_a_download_of_one_tag_is_read_as_the_loss_with_its_times(text):
+    _, steps, _ = parse(text)
     assert losses(steps) == {5: 2.5, 10: 2.25}
     assert steps[1].time_ns == 1_770_000_009_250_000_000
 

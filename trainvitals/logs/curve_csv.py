@@ -1,13 +1,13 @@
 """A table with a header: ``step,loss,grad_norm,lr,throughput`` (+ ``attempt``, + any other metric), and what loggers write.
 
-Read as well: Lightning's ``metrics.csv`` in all its shapes, Keras' CSVLogger (one row an epoch: the step is the epoch), exports
-of Weights & Biases, TensorBoard (``Wall time,Step,Value``: one tag, read as the loss) and pandas, tables with the columns name and
-value; commas, semicolons or tabs; ``#`` comments. Rows of one step that tell different metrics are one step.
+Read as well: Lightning's ``metrics.csv`` in all its shapes, Keras' CSVLogger (one row an epoch: the step is the epoch), exports of
+Weights & Biases and pandas, TensorBoard's ``Wall time,Step,Value`` (one tag that is not named: read as the loss), tables with the
+columns name and value; commas, semicolons or tabs; ``#`` comments. Rows of one step that tell different metrics are one step.
 
-An empty cell is "not logged". ``nan`` is a non-finite value, with two exceptions in tables that hold other columns than those of
-the first line, because joined tables are padded with it (training_logs.md, fact 13): (1) a row of which no cell is a number that
-was one in the last row with a loss: another part of the program wrote it; (2) a loss that is ``nan`` from the first row on and
-is a number within ``_MAX_LEADING`` rows is logged every few rows: its ``nan`` is padding until it was missing four times as long as ever.
+An empty cell is "not logged". ``nan`` is a non-finite value, with two exceptions in tables that hold other columns than a plain
+curve's, because joined tables are padded with it: (1) a row of which no cell is a number that was one in the last row with a
+loss: another part of the program wrote it; (2) a loss that is ``nan`` from the first row on and is a number within ``_MAX_LEADING``
+rows is logged every few rows: its ``nan`` is padding until it was missing four times as long as ever before.
 """
 
 from __future__ import annotations
@@ -26,10 +26,9 @@ _MAX_COLUMNS = 500
 _MAX_LEADING = 200
 _SEPARATORS = (",", ";", "\t")
 _NONE = Meaning("none")
-#: The columns of a curve as DESIGN's contract has it: there every row is a step, and ``nan`` always a non-finite value.
+#: The columns of a plain curve: there every row is a step, and ``nan`` always a non-finite value.
 _PLAIN = frozenset({*TRAIN_METRICS, "step", "iteration", "throughput", "attempt", "learning_rate"})
 _NAME_COLUMNS = frozenset({"tag", "metric", "metric_name", "name", "key"})
-_TENSORBOARD = frozenset({"wall time", "step", "value"})
 
 
 class CurveCsv:
@@ -119,7 +118,7 @@ class _Table:
         self.meanings = [meaning_of(name) for name in names]
         self.name_at = next((at for at, name in enumerate(lower) if name in _NAME_COLUMNS), None)
         self.value_at = lower.index("value") if "value" in lower else None
-        if frozenset(lower) == _TENSORBOARD and self.value_at is not None:
+        if self.value_at is not None and {meaning.kind for meaning in self.meanings} <= {"step", "time", "none"}:
             self.meanings[self.value_at] = meaning_of("loss")
         steps = [(meaning.rank, at) for at, meaning in enumerate(self.meanings) if meaning.kind == "step"]
         self.has_step = bool(steps)
