@@ -330,14 +330,19 @@ def test_of_several_trainer_states_only_the_longest_is_read(place, capsys):
 def test_what_cannot_be_imported_is_a_sentence_and_exit_code_2(place, capsys):
     empty = place.file("empty.log", "nothing of interest\n")
     binary = place.file("binary.log", b"\x7fELF" + bytes(100))
+    pipe = place.folder / "pipe"
+    os.mkfifo(pipe)
     for arguments, word in (
         ([place.folder / "gone.log"], "no file"), ([place.folder / "*.gone"], "no file"), (["-"], "Standard input"),
         ([empty], "No file holds a training step"), ([binary], "binary"), ([place.folder], "without event files"),
+        ([pipe], "no regular file"), (["/dev/zero"], "no regular file"),
     ):  # fmt: skip
         assert place.run(*arguments) == 2
         out, err = capsys.readouterr()
         assert word in err and not out
     log = place.file("train.log", megatron(1, 5))
+    assert place.run(log, more=["--format", "klingon"]) == 2 and "klingon" in capsys.readouterr().err
+    assert place.run(log, more=["--timezone", "Mars"]) == 2 and "Mars" in capsys.readouterr().err
     assert main(["import", str(log), "--run", "other", "--config", str(place.config)]) == 2
     assert "--run-dir" in capsys.readouterr().err
 

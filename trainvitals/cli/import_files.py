@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import glob
 import hashlib
-import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -195,9 +194,9 @@ def _chunks(path: Path, tell: Tell) -> Iterator[bytes]:
                 tell(name, -1)
                 yield lines
             return
+        if not path.is_file():
+            raise InputError(f"{name} is no regular file and may have no end; name a log file.")
         file = stack.enter_context(path.open("rb"))
-        if not os.path.isfile(path):  # noqa: PTH113 (a pipe or a device has no end)
-            raise InputError(f"{name} is no regular file; name a log file.")
         for chunk in text_chunks(file, stack, name):
             tell(name, file.tell())
             yield chunk
