@@ -218,6 +218,36 @@ def test_the_bar_around_an_entry_tells_its_step(before, behind, every):
     ]
 
 
+def held_back(every, total, *, size=8192, keep_ends=True):
+    """What a file holds when Python keeps its output back while tqdm writes its bar at once."""
+    text, held = "", ""
+    for n in range(1, total + 1):
+        text += f"\r 14%|#4   | {n}/{total} [10:55<1:11:19,  1.67s/it]"
+        if n % every == 0:
+            held += ENTRY.format(f"{3.0 - n / 1e5:.5f}") + "\n"
+            if len(held) >= size:
+                text, held = text + "\r      \r" + held[:size], held[size:]
+    text += "\n" + held
+    return text if keep_ends else text.replace("\r", " ")
+
+
+@pytest.mark.parametrize("keep_ends", [True, False])
+@pytest.mark.parametrize(("every", "total"), [(10, 4000), (1, 700), (7, 2100), (25, 500), (50, 30_000)])
+def test_entries_that_python_held_back_are_counted_from_the_bar_that_was_not(every, total, keep_ends):
+    _, steps, _ = parse(held_back(every, total, keep_ends=keep_ends))
+    assert [(s.step, s.values["loss"]) for s in steps] == [
+        (n, pytest.approx(3.0 - n / 1e5)) for n in range(every, total + 1, every)
+    ]
+    assert {s.attempt for s in steps} == {1}
+
+
+def test_entries_that_came_at_once_do_not_wait_for_ever():
+    parser = Parser()
+    text = " 14%|#4   | 40/690 [10:55<1:11:19]\n" + "".join(ENTRY.format(3.0 - n / 10) + "\n" for n in (1, 2, 3, 4))
+    assert not [r for r in parser.feed(text.encode()) if isinstance(r, Step)]
+    assert [r.step for r in parser.idle() if isinstance(r, Step)] == [10, 20, 30, 40]
+
+
 def test_an_older_llama_factory_prints_twice_too():
     text = "".join(
         f"02/15/2026 23:31:4{n} - INFO - llmtuner.extras.callbacks - {{'loss': 1.{n}183, 'learning_rate': 1.9995e-04, 'epoch': 0.0{n}}}\n"

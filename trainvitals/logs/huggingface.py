@@ -23,7 +23,7 @@ from typing import Any, ClassVar
 
 from trainvitals.logs.grammar import Record, message, phase
 from trainvitals.logs.huggingface_entry import ZeroLoss, entry_pairs, is_same, metrics_of, number_pairs
-from trainvitals.logs.huggingface_plan import TrainingPlan, last_bar, step_of_bars
+from trainvitals.logs.huggingface_plan import TrainingPlan, distance_of_burst, last_bar, step_of_bars, without_bars
 from trainvitals.logs.times import LineTimes
 from trainvitals.logs.training_arguments import OPENINGS, TrainingArgumentsReader, is_opening
 from trainvitals.logs.values import json_safe
@@ -40,6 +40,10 @@ _SAID = ("global_step/max_steps", "global_step", "iteration", "step")
 _FULL_PRECISION = 10
 #: How many of the newest lines a repetition is looked for in: nodes overtake each other.
 _RECENT_LINES = 16
+#: Entries that came at once: how many are worth a guess, and how many are held at most.
+_BURST_ENTRIES = 3
+_MAX_BURST = 300
+_MAX_TORN = 8192
 #: An epoch before those of so many lines belongs to a new start, not to a slow node.
 _REWIND_LINES = 4
 #: The bar is drawn right behind the line; a warning may come between.
@@ -80,6 +84,9 @@ class HuggingFace:
         self._bar_total = 0
         self._steps_since_start = -1
         self._waiting: dict[str, Any] | None = None
+        self._burst: list[dict[str, Any]] = []  # entries that came at once, while their distance is not known
+        self._is_bursting = False
+        self._torn = ""
         self._preview: list[Any] | None = None  # LLaMA-Factory's shortened line as text, its time
         self._recent: list[str] = []
         self._seen_epochs: list[float] = []
@@ -103,14 +110,20 @@ class HuggingFace:
         if self._arguments.is_reading and (read := self._arguments.feed(line)) is not None:
             return list(read)
         records: list[Record] = []
+        if self._torn or "{'" in line:
+            line = self._joined(line)
         text, pairs, start = entry_pairs(line) if "{'" in line else ("", [], 0)
         bar = self._read_bar(line[:start] if text else line)
+        if not pairs and "{'" in line and "%|" in line:
+            text, pairs, start = entry_pairs(without_bars(line))
+        if bar is not None and self._burst and not pairs:
+            records += self._resolve()
         if self._waiting is not None and not (pairs and _digest(text) in self._recent and bar is None):
             self._waiting["lines"] += 1
             # The bar on the line of the next entry is that entry's own.
             behind = None if pairs else bar
             if behind is not None or text or self._waiting["lines"] >= _WAIT_LINES:
-                records += self._release(behind)
+                records += self._settle(behind, bool(pairs) and bar is None)
         if text:
             records += self._entry(line[:start], text, pairs, bar) if pairs else self._other(text)
             if self._waiting is not None and (behind := self._read_bar(line[start + len(text) :])) is not None:
@@ -144,13 +157,51 @@ class HuggingFace:
         return [*records, phase("start", "begin", line.strip(), None, time_ns)]
 
     def idle(self) -> list[Record]:
-        return []  # the bar that says which step it was is drawn when the next line comes
+        # The bar that says which step it was is drawn when the next line comes; entries that came at once must not wait for ever.
+        return self._flush() if len(self._burst) >= _BURST_ENTRIES else []
 
     def finish(self) -> list[Record]:
         return self._flush()
 
+    def _joined(self, line: str) -> str:
+        """An entry that was torn where Python's buffer was full is read when its rest comes."""
+        torn, begin = self._torn, line.rfind("{'")
+        if torn and begin < 0 and "}" in line and entry_pairs(torn + line)[1]:
+            self._torn = ""
+            return torn + line
+        if begin >= 0:
+            self._torn = without_bars(line[begin:])[:_MAX_TORN] if "}" not in line[begin:] else ""
+        return line
+
+    def _settle(self, behind: int | None, is_followed: bool) -> list[Record]:
+        """Give out the entry that waits, or keep it with others that came at once: then no bar is that of a single one.
+
+        ``is_followed``: the next entry came with no bar in between.
+        """
+        waiting = self._waiting
+        if waiting is None:
+            return []
+        self._is_bursting = self._is_bursting or is_followed
+        is_unknown = self._every is None and waiting["of_epoch"] is None and behind is None
+        if is_unknown and (self._burst or is_followed):
+            self._burst.append(waiting)
+            self._waiting = None
+            return self._resolve() if len(self._burst) >= _MAX_BURST else []
+        return self._resolve() if self._burst else self._release(behind)
+
+    def _resolve(self) -> list[Record]:
+        """Give out the entries that came at once; the bar before them tells how many steps lie between them."""
+        held = [*self._burst, *([self._waiting] if self._waiting is not None else [])]
+        self._burst, self._is_bursting = [], True
+        self._every = self._every or distance_of_burst(len(held), max(0, (held[0]["bar"] or 0) - self._step))
+        records: list[Record] = []
+        for waiting in held:
+            self._waiting = waiting
+            records += self._release(None)
+        return records
+
     def _flush(self) -> list[Record]:
-        records = self._release(None) if self._waiting is not None else []
+        records = self._resolve() if self._burst else self._release(None)
         preview, self._preview = self._preview, None
         if preview is not None:
             records += self._training(*entry_pairs(preview[0])[:2], *preview[1:])
@@ -161,6 +212,7 @@ class HuggingFace:
         self._step, self._steps_since_start = step, 0
         self._bar, self._bar_total = None, 0
         self._recent, self._seen_epochs, self._is_finished = [], [], False
+        self._is_bursting, self._torn = False, ""
 
     def _read_bar(self, text: str) -> int | None:
         found = last_bar(text, self._plan.total or self._bar_total)
@@ -249,6 +301,7 @@ class HuggingFace:
             "nonfinite": metrics.nonfinite,
             "said": int(said) if said is not None else None,
             "before": before,
+            "bar": self._bar,
             "of_epoch": None,
         }
         if epoch is not None:
@@ -270,7 +323,8 @@ class HuggingFace:
         step = self._step + (self._every or 1)
         # Beside a bar on the entry's own line only one that follows at once is that of the same step.
         is_at_once = waiting["before"] is None or waiting["lines"] <= 1
-        of_bars = step_of_bars(waiting["before"], behind if is_at_once else None, self._step, self._every)
+        before, behind = waiting["before"], behind if is_at_once else None
+        of_bars = None if self._is_bursting else step_of_bars(before, behind, self._step, self._every)
         epoch_step, is_exact = waiting["of_epoch"] or (0, False)
         if waiting["said"] is not None:
             step = waiting["said"]
@@ -289,7 +343,8 @@ class HuggingFace:
         return [Step(step, 0, waiting["time_ns"], waiting["values"], waiting["nonfinite"])] * (1 + waiting["copies"])
 
     def _other(self, text: str) -> list[Record]:
-        records = self._flush()
+        # Between entries that came at once it tells no more than they do.
+        records = [] if self._burst else self._flush()
         values = {"validation_loss" if key == "eval_loss" else key: value for key, value in number_pairs(text)}
         # Several data sets, or another prefix.
         losses = [key for key in values if key.startswith(("eval_", "test_")) and key.endswith("loss")]
@@ -309,6 +364,7 @@ class HuggingFace:
             "plan": self._plan.to_state(),
             "bar": [self._bar, self._bar_total, self._steps_since_start],
             "waiting": self._waiting,
+            "burst": [self._burst, self._is_bursting, self._torn],
             "preview": self._preview,
             "recent": self._recent,
             "seen_epochs": self._seen_epochs,
@@ -323,6 +379,7 @@ class HuggingFace:
         self._plan.restore(state["plan"])
         self._bar, self._bar_total, self._steps_since_start = state["bar"]
         self._waiting = state["waiting"]
+        self._burst, self._is_bursting, self._torn = list(state["burst"][0]), bool(state["burst"][1]), str(state["burst"][2])
         self._preview = list(state["preview"]) if state["preview"] is not None else None
         self._recent, self._seen_epochs = list(state["recent"]), list(state["seen_epochs"])
         self._is_finished = bool(state["is_finished"])

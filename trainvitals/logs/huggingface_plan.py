@@ -8,6 +8,7 @@ from typing import Any
 
 #: A bar whose line a narrow terminal broke in two begins with its right edge; a very narrow one is drawn without its middle.
 _BAR = re.compile(r"(?:\d{1,3}%(?:\|[^|]{0,400}\|)?|\A\s{0,300}\|)\s*(\d{1,15})/(\d{1,15}) \[", re.ASCII)
+_BAR_TEXT = re.compile(r"[ \t]{0,300}\d{1,3}%\|[^|{}]{0,400}\|\s{0,20}\d{1,15}/\d{1,15} \[[^\]{}]{0,80}\]", re.ASCII)
 _NUM_EPOCHS = re.compile(r"\bNum Epochs = ([\d,]{1,15})", re.ASCII)
 _TOTAL = re.compile(r"\bTotal optimization steps = ([\d,]{1,15})", re.ASCII)
 _PER_EPOCH = re.compile(r"\bNum update steps per epoch = ([\d,]{1,15})", re.ASCII)
@@ -30,6 +31,11 @@ def last_bar(text: str, wanted_total: int) -> tuple[int, int] | None:
     return last
 
 
+def without_bars(text: str) -> str:
+    """The text between the bars: an entry torn by Python's buffer may hold all bars of the steps until its rest came."""
+    return _BAR_TEXT.sub("", text)
+
+
 def step_of_bars(before: int | None, behind: int | None, last_step: int, every: int | None) -> int | None:
     """The step of an entry by the bar on its own line, drawn before it, and the one drawn right behind it; None: neither tells.
 
@@ -45,6 +51,23 @@ def step_of_bars(before: int | None, behind: int | None, last_step: int, every: 
         return last_step + every
     is_first = last_step == 0 and (before, behind) == (1, 2)  # every step is logged, or the first one is
     return behind if not is_first and _roundness(behind) > _roundness(before) else before
+
+
+def distance_of_burst(entries: int, bar: int) -> int:
+    """Steps between ``entries`` entries that came at once, while the bar stood at ``bar``.
+
+    Python holds back what it prints into a file, not the bar: 8 KiB of entries come together, the last one torn, just when it
+    was made. So the bar then shows the step of the torn entry, or that of the last one where the program ended.
+    """
+    least, most = bar // (entries + 2) + 1, bar // entries
+    if least >= most:
+        return max(1, most)
+
+    def fit(distance: int) -> tuple[bool, bool, tuple[int, bool, int]]:
+        errors = (bar - entries * distance, bar - (entries + 1) * distance)
+        return 0 in errors, any(0 <= error <= 2 for error in errors), _roundness(distance)
+
+    return max(range(least, min(most, least + 10_000) + 1), key=fit)
 
 
 def _roundness(step: int) -> tuple[int, bool, int]:
