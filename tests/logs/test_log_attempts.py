@@ -40,6 +40,7 @@ def test_lines_that_all_ranks_print_are_one_point_even_out_of_order():
     assert steps == [(1, 1), (1, 2), (1, 3), (1, 4), (1, 5)]
     assert len(starts) == 1
     assert parser.counters["repeated_steps"] == 5
+    assert parser.ranks_seen == 3
 
 
 def test_the_first_of_repeated_lines_is_kept():

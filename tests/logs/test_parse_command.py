@@ -84,7 +84,7 @@ def test_what_was_left_out_is_told_in_one_line_for_people(capsys, tmp_path):
     path.write_text("iter 1: loss 3.0, time 1.0ms\n" * 8 + "x" * 70_000 + "\n")
     code, records, err = run(capsys, path)
     assert (code, sum(record["type"] == "step" for record in records)) == (0, 1)
-    assert err == f"trainvitals parse: {path}: 1 overlong lines cut, 7 steps seen again (several ranks print).\n"
+    assert err == f"trainvitals parse: {path}: 1 overlong lines cut, 7 steps seen again (8 ranks print).\n"
 
 
 @pytest.mark.parametrize(

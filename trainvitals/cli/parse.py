@@ -71,7 +71,7 @@ def run(args: argparse.Namespace) -> int:
             if args.file == "-":
                 sys.stdout.flush()  # a pipe may be a trainer that goes on for weeks
     finally:
-        if parser is not None and (left_out := told_counters(parser.counters)):
+        if parser is not None and (left_out := told_counters(parser.counters, parser.ranks_seen)):
             print(f"trainvitals parse: {args.file}: {left_out}.", file=sys.stderr)  # noqa: T201
     if steps == 0:
         format = parser.format if parser is not None else None
@@ -82,7 +82,7 @@ def run(args: argparse.Namespace) -> int:
 
 #: Counter of ``Parser`` -> what it counts, for people.
 _COUNTERS = {
-    "repeated_steps": "steps seen again (several ranks print)",
+    "repeated_steps": "steps seen again",
     "bad_records": "broken records left out",
     "capped_lines": "overlong lines cut",
     "torn_lines": "torn lines lost",
@@ -92,9 +92,10 @@ _COUNTERS = {
 }
 
 
-def told_counters(counters: Mapping[str, int]) -> str:
+def told_counters(counters: Mapping[str, int], ranks_seen: int = 1) -> str:
     """What was left out of a log, as a sentence without its end; empty when nothing was."""
-    return ", ".join(f"{count:,} {_COUNTERS.get(name, name)}" for name, count in counters.items() if count)
+    words = {**_COUNTERS, "repeated_steps": f"steps seen again ({ranks_seen:,} ranks print)"} if ranks_seen > 1 else _COUNTERS
+    return ", ".join(f"{count:,} {words.get(name, name)}" for name, count in counters.items() if count)
 
 
 def custom_formats(config: str | None) -> Mapping[str, type[Any]]:

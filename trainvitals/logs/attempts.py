@@ -20,6 +20,7 @@ from trainvitals.schema import SECOND_NS
 #: How many logged points ranks may overtake each other.
 REORDER_POINTS = 5
 _MAX_ORIGINS = 1024
+_MAX_COUNTED_STEPS = 200
 
 
 class Verdict(Enum):
@@ -43,6 +44,9 @@ class AttemptTracker:
         self._newest_ns: int | None = None
         self._newest_origin = ""
         self._origins: dict[str, int] = {}  # rank as the launcher names it -> its own last step
+        self._lines: dict[int, int] = {}  # repeated step -> how many lines told it
+        #: How many ranks print: the most lines that told one step.
+        self.ranks_seen = 1
 
     @property
     def is_between(self) -> bool:
@@ -76,6 +80,7 @@ class AttemptTracker:
         if not is_new and not self._is_near(step, is_ordered or self._is_other_file):
             if not is_ordered and self._is_held_back(step, time_ns, origin):
                 self._origins[origin] = step
+                self._count_line(step)
                 return Verdict.REPEATED
             is_new = True
         self._named, self._is_other_file = named, False
@@ -84,16 +89,25 @@ class AttemptTracker:
             self.number += 1
             self._recent, self._first, self._newest_ns = [step], step, time_ns
             self._origins.clear()
+            self._lines.clear()
             self._note(origin, step)
             return Verdict.NEW_ATTEMPT
         if origin:
             self._origins[origin] = step
         at = bisect_left(self._recent, step)
         if at < len(self._recent) and self._recent[at] == step:
+            self._count_line(step)
             return Verdict.REPEATED
         insort(self._recent, step)
         del self._recent[: -(REORDER_POINTS + 1)]
         return Verdict.NEXT
+
+    def _count_line(self, step: int) -> None:
+        lines = self._lines.get(step, 1) + 1
+        self._lines[step] = lines
+        self.ranks_seen = max(self.ranks_seen, lines)
+        if len(self._lines) > _MAX_COUNTED_STEPS:
+            del self._lines[next(iter(self._lines))]
 
     def _note(self, origin: str, step: int) -> None:
         self._newest_origin = origin
@@ -137,6 +151,8 @@ class AttemptTracker:
             "first": self._first,
             "newest": [self._newest_ns, self._newest_origin],
             "origins": self._origins,
+            "lines": list(self._lines.items()),
+            "ranks_seen": self.ranks_seen,
         }
 
     def restore(self, state: dict[str, Any]) -> None:
@@ -148,3 +164,5 @@ class AttemptTracker:
         self._first = int(state["first"])
         self._newest_ns, self._newest_origin = state["newest"]
         self._origins = {str(origin): int(step) for origin, step in state["origins"].items()}
+        self._lines = {int(step): int(count) for step, count in state["lines"]}
+        self.ranks_seen = int(state["ranks_seen"])

@@ -89,6 +89,11 @@ class Parser:
         return self._grammar.name if self._grammar is not None else None
 
     @property
+    def ranks_seen(self) -> int:
+        """How many ranks print their steps: the most lines that told one step. Each step is one record all the same."""
+        return self._tracker.ranks_seen
+
+    @property
     def mtime_ns(self) -> int | None:
         """When the log was last written: a reader that follows it keeps this up to date, for times without a year."""
         return self._times.mtime_ns
