@@ -177,7 +177,8 @@ def test_a_person_can_silence_the_rule():
     ["lr", "learning_rate", "optimizer.lr", "global_batch_size", "per_device_train_batch_size", "micro_batch_size", "adam_beta1", "beta2",
      "weight_decay", "data_path", "train_data.blend", "seed", "bf16", "fp8", "params_dtype", "tensor_model_parallel_size", "num_layers",
      "hidden_size", "seq_length", "clip_grad", "warmup_steps", "train_iters", "lr_decay_style", "moe_router_topk", "moe_aux_loss_coeff",
-     "tokenizer_model", "rotary_base", "trainer.max_steps", "expert_parallel", "attn_implementation", "numHeads"],
+     "tokenizer_model", "rotary_base", "trainer.max_steps", "expert_parallel", "attn_implementation", "numHeads",
+     "use_checkpoint_lr_scheduler", "tf32", "label_smoothing_factor", "no_load_rng", "dataloader_drop_last", "moe.load_balancing_loss"],
 )  # fmt: skip
 def test_keys_that_steer_the_training_are_warnings(key):
     assert severity_of("config", key) is Severity.WARNING
@@ -187,7 +188,8 @@ def test_keys_that_steer_the_training_are_warnings(key):
     "key",
     ["save", "load", "log_interval", "output_dir", "master_port", "resume_from_checkpoint", "exit_duration_in_mins", "wandb.name",
      "tensorboard_dir", "run_name", "num_workers", "eval_batch_size", "data_cache_path", "hostlist", "ckpt_path", "iteration",
-     "consumed_train_samples", "save_interval", "logging_steps", "distributed_timeout_minutes", "start_time", "foo"],
+     "consumed_train_samples", "save_interval", "logging_steps", "distributed_timeout_minutes", "start_time", "foo",
+     "log_learning_rate_to_tensorboard", "dataloader_num_workers", "dataloader_pin_memory", "no_save_optim", "no_load"],
 )  # fmt: skip
 def test_keys_that_a_restart_changes_are_marks(key):
     assert severity_of("config", key) is Severity.INFO

@@ -30,7 +30,7 @@ _HOUSEKEEPING = _words(
     "clearml resume resumed checkpoint checkpoints ckpt exit port ports profile profiler profiling debug verbose timeout timeouts hostlist "
     "hostname hosts job jobid slurm output outputs worker workers prefetch iteration consumed report reporting push hub monitor monitoring "
     "straggler signal timing barrier flops interval restart restarts requeue uuid master rendezvous rdzv endpoint socket time date timestamp "
-    "duration elapsed minutes started ends"
+    "duration elapsed minutes started ends pin persistent"
 )
 #: These steer what is learnt.
 _STEERING = _words(
@@ -41,7 +41,8 @@ _STEERING = _words(
     "layers head heads attention attn kv vocab vocabulary seq seqlen sequence length dropout init initializer norm normalization "
     "rmsnorm layernorm rope rotary position positional activation swiglu ffn mlp moe router routing topk aux balancing load_balancing tokenizer model architecture "
     "tie tied untie embeddings embedding zero fsdp shard sharding shards samples tokens iters steps epochs epoch world nodes gpus devices ema bias "
-    "shuffle curriculum packing mask"
+    "shuffle curriculum packing mask tf32 noise smoothing gas hysteresis finetune rng sampling sampler determinism deterministic gelu "
+    "residual dataloader drop merge"
 )
 #: ``cuda``, ``nccl`` and the like: libraries whose version or switches change numbers.
 _NUMERIC_VARIABLES = re.compile(
@@ -89,7 +90,7 @@ def severity_of(section: str, key: str) -> Severity:
     if section == "layout":
         return Severity.WARNING
     words = [word.lower() for word in _WORD.findall(key[:MAX_VALUE_CHARACTERS])] + key.lower().split(".")[-1:]
-    is_housekeeping = any(word in _HOUSEKEEPING for word in words) and not ("load" in words and "balancing" in words)
+    is_housekeeping = any(word in _HOUSEKEEPING for word in words) and not {"lr", "scheduler"} <= set(words)
     if is_housekeeping or "pretrained" in words or key.rsplit(".", 1)[-1] in ("load", "model_name_or_path"):
         return Severity.INFO
     joined = {first + second for first, second in itertools.pairwise(words)}  # beta1, bf16, fp8 are split at the digit
