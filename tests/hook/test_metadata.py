@@ -170,7 +170,13 @@ def test_a_switch_under_a_weak_name_is_kept():
 )  # fmt: skip
 def test_tokens_are_known_by_their_shape_wherever_they_stand(secret):
     assert secret not in mask_text(f"curl -H x {secret} y") and MASK in mask_text(f"a{secret and ' '}{secret}")
+    assert secret not in mask_text(f"my_{secret}_") and secret not in mask_text(f"'{secret}'")
     assert secret not in json.dumps(flatten({"note": [f"see {secret}"], f"key {secret}": 1}).values)
+
+
+def test_words_that_only_hold_such_letters_are_kept():
+    text = "task-parallel-mode-with-long-name disk-cache-of-the-first-node risk-adjusted-sampling-policy"
+    assert mask_text(text) == text
 
 
 def test_users_and_passwords_of_addresses_are_masked():
@@ -444,3 +450,32 @@ def test_a_git_that_hangs_is_killed_with_its_children(tmp_path, monkeypatch):
     began_s = time.monotonic()
     assert "did not answer" in git.describe_git(str(tmp_path), 0.3)["unavailable"]
     assert time.monotonic() - began_s < 5
+
+
+SECRETS = ["hf_" + "Qz" * 17, "sk-proj-" + "Qz" * 20, "AKIA" + "QZ" * 8, "ghp_" + "Qz" * 18, "glpat-" + "Qz" * 10]
+
+
+@given(
+    st.sampled_from(SECRETS), st.text("ab .,;:/'\"=-_{}[]()", max_size=80), st.integers(0, 70_000), st.integers(0, 3),
+    st.sampled_from(["note", "url", "args", "x.y", "nested"]),
+)  # fmt: skip
+@settings(max_examples=150, deadline=None)
+def test_a_token_in_any_text_of_any_length_is_never_written(secret, around, before, depth, name):
+    value: object = "x" * before + " " + around + " " + secret + " " + around
+    for level in range(depth):
+        value = {f"{name}{level}": value} if level % 2 else [value, 1, {"a": None}]
+    written = json.dumps(flatten({name: value}, budget_s=60).values)
+    assert "QzQzQz" not in written and "QZQZQZ" not in written
+
+
+@given(
+    st.sampled_from(["password", "api_key", "hub_token", "client_secret", "aws_secret_access_key"]),
+    st.text(min_size=1),
+    st.integers(0, 3),
+)
+@settings(max_examples=100, deadline=None)
+def test_what_stands_under_the_name_of_a_secret_is_never_written(name, secret, depth):
+    value: object = {name: "Qz" + secret}
+    for level in range(depth):
+        value = {f"level{level}": value} if level % 2 else [value]
+    assert "Qz" not in json.dumps(flatten({"top": value}, budget_s=60).values)

@@ -42,27 +42,28 @@ _ROUTING = frozenset(
 _WANDB_KEY = re.compile(r"[0-9a-f]{40}", re.ASCII)
 _SHAPES = re.compile(
     r"""
-      \bhf_[A-Za-z0-9]{16,200}
-    | \bapi_org_[A-Za-z0-9]{16,200}
-    | \bsk-[A-Za-z0-9_-]{16,300}
-    | \b(?:AKIA|ASIA)[A-Z0-9]{16}\b
-    | \bgh[pousr]_[A-Za-z0-9]{20,300}
-    | \bgithub_pat_[A-Za-z0-9_]{20,300}
-    | \bglpat-[A-Za-z0-9_.-]{16,300}
-    | \bxox[a-z]-[A-Za-z0-9-]{10,300}
-    | \bxapp-[A-Za-z0-9-]{10,300}
-    | \bAIza[A-Za-z0-9_-]{30,60}
-    | \bya29\.[A-Za-z0-9_-]{20,400}
-    | \bnvapi-[A-Za-z0-9_-]{20,300}
-    | \br8_[A-Za-z0-9]{20,100}
-    | \bnpm_[A-Za-z0-9]{20,100}
-    | \bpypi-[A-Za-z0-9_-]{20,400}
-    | \bdop_v1_[a-f0-9]{32,100}
-    | \bwandb_v1_[A-Za-z0-9_-]{16,200}
-    | \bSG\.[A-Za-z0-9_-]{16,100}\.[A-Za-z0-9_-]{16,100}
-    | \beyJ[A-Za-z0-9_-]{8,400}\.[A-Za-z0-9_-]{8,8000}(?:\.[A-Za-z0-9_-]{0,4000})?
-    | \bhooks\.slack\.com/services/[A-Za-z0-9/_-]{8,200}
-    | -----BEGIN[ ][A-Z ]{0,40}PRIVATE[ ]KEY-----[^-]{0,20000}(?:-----END[ ][A-Z ]{0,40}PRIVATE[ ]KEY-----)?
+    (?<![A-Za-z0-9]) (?:
+      hf_[A-Za-z0-9]{16,200}
+    | api_org_[A-Za-z0-9]{16,200}
+    | sk-[A-Za-z0-9_-]{16,300}
+    | (?:AKIA|ASIA)[A-Z0-9]{16}\b
+    | gh[pousr]_[A-Za-z0-9]{20,300}
+    | github_pat_[A-Za-z0-9_]{20,300}
+    | glpat-[A-Za-z0-9_.-]{16,300}
+    | xox[a-z]-[A-Za-z0-9-]{10,300}
+    | xapp-[A-Za-z0-9-]{10,300}
+    | AIza[A-Za-z0-9_-]{30,60}
+    | ya29\.[A-Za-z0-9_-]{20,400}
+    | nvapi-[A-Za-z0-9_-]{20,300}
+    | r8_[A-Za-z0-9]{20,100}
+    | npm_[A-Za-z0-9]{20,100}
+    | pypi-[A-Za-z0-9_-]{20,400}
+    | dop_v1_[a-f0-9]{32,100}
+    | wandb_v1_[A-Za-z0-9_-]{16,200}
+    | SG\.[A-Za-z0-9_-]{16,100}\.[A-Za-z0-9_-]{16,100}
+    | eyJ[A-Za-z0-9_-]{8,400}\.[A-Za-z0-9_-]{8,8000}(?:\.[A-Za-z0-9_-]{0,4000})?
+    | hooks\.slack\.com/services/[A-Za-z0-9/_-]{8,200}
+    ) | -----BEGIN[ ][A-Z ]{0,40}PRIVATE[ ]KEY-----[^-]{0,20000}(?:-----END[ ][A-Z ]{0,40}PRIVATE[ ]KEY-----)?
     """,
     re.VERBOSE | re.ASCII,
 )
