@@ -46,7 +46,7 @@ _SHAPES = re.compile(
       hf_[A-Za-z0-9]{16,200}
     | api_org_[A-Za-z0-9]{16,200}
     | sk-[A-Za-z0-9_-]{16,300}
-    | (?:AKIA|ASIA)[A-Z0-9]{16}\b
+    | (?:AKIA|ASIA)[A-Z0-9]{16}(?![A-Za-z0-9])
     | gh[pousr]_[A-Za-z0-9]{20,300}
     | github_pat_[A-Za-z0-9_]{20,300}
     | glpat-[A-Za-z0-9_.-]{16,300}
