@@ -36,6 +36,7 @@ def parse(text, format="auto"):
         ("step    1/74: train loss 4.367631 (acc 4.367631) (80.639749 ms, 12345.0 tok/s)", 1, {"loss": 4.367631, "accuracy": 4.367631, "step_time_s": 0.080639749}),
         ("step 3: train loss 4.367631 (took 1880.639749 ms)", 3, {"loss": 4.367631, "step_time_s": 1.880639749}),
         ("s:150 trl:5.4321 lr:0.000210 norm:0.55", 150, {"loss": 5.4321, "lr": 2.1e-4, "grad_norm": 0.55}),
+        ("s:150 trl:5.4321", 150, {"loss": 5.4321}),
         ("step:500/9000 train_loss:3.9000 train_time:850000ms step_avg:1700.00ms", 500, {"loss": 3.9, "step_avg_s": 1.7}),
         ("step:5/9000 train_loss:3.9000 train_time:850ms step_avg:nanms tok_s:52000", 5, {"loss": 3.9, "tokens_per_s": 52000.0}),
         ("step:501/9000 train_time:123.456s step_avg:246.42ms", 501, {"step_avg_s": 0.24642}),

@@ -174,6 +174,12 @@ def test_bars_of_home_made_trainers_count_their_epochs_from_one():
     assert steps[0].values == {"loss": 1.0, "lr": 2e-5}
 
 
+def test_the_bar_of_diffusers_goes_over_all_steps():
+    draw = "\rSteps:   0%|          | {}/5000 [00:01<37:10,  2.23it/s, lr=0.0001, step_loss=0.{}]"
+    _, steps, _ = parse("".join(draw.format(n, n) for n in range(1, 6)))
+    assert [(s.step, s.values) for s in steps] == [(n, {"loss": n / 10, "lr": 0.0001}) for n in range(1, 6)]
+
+
 def test_a_bar_that_goes_over_the_epochs_gives_a_step_an_epoch():
     draw = "\rEpoch {}/400:  10%|#  | {}/400 [00:10<00:15,  3.70it/s, v_num=1, train_loss_step=827, train_loss_epoch=888]"
     _, steps, _ = parse("".join(draw.format(epoch, position) for epoch in range(1, 6) for position in (epoch - 1, epoch)))

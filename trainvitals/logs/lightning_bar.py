@@ -2,7 +2,7 @@
 
 The bar is drawn again and again, first with the new position and the old metrics, then with the new ones. So the last
 drawing of a position counts, and is given out when the bar moves on. The position counts batches: with gradient accumulation
-several batches are one optimizer step. ``loss=`` of Lightning 1 is a running mean: read only where nothing else is there. ``Epoch 2/9:`` of home-made trainers counts from 1.
+several batches are one optimizer step. ``loss=`` of Lightning 1 is a running mean: read only where nothing else is there. ``Epoch 2/9:`` of home-made trainers counts from 1; diffusers' ``Steps:`` goes over all steps.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from trainvitals.logs.values import Metrics, json_safe, parse_number, slug
 from trainvitals.records import Event, Step
 
 _BAR = re.compile(
-    r"\b[Ee]poch (\d{1,9})(?:/(\d{1,9}))?:(?: :)?\s{0,8}(?:\d{1,3}%\|[^|]{0,400}\|\s{0,10}(\d{1,15})/(\d{1,15})|(\d{1,15})it) "
+    r"\b(?:[Ee]poch (\d{1,9})(?:/(\d{1,9}))?|Steps):(?: :)?\s{0,8}(?:\d{1,3}%\|[^|]{0,400}\|\s{0,10}(\d{1,15})/(\d{1,15})|(\d{1,15})it) "
     r"\[([^\]]{1,8000})(\])?",
     re.ASCII,
 )
@@ -27,7 +27,17 @@ _RESUMED = re.compile(
 )
 _STEP_IN_PATH = re.compile(r"\bstep[=_-](\d{1,15})", re.ASCII)
 #: The training loss, best first.
-_LOSSES = ("train_loss_step", "train/loss_step", "train_loss", "train/loss", "training_loss", "loss_step", "loss/train", "loss")
+_LOSSES = (
+    "train_loss_step",
+    "train/loss_step",
+    "train_loss",
+    "train/loss",
+    "training_loss",
+    "loss_step",
+    "step_loss",
+    "loss/train",
+    "loss",
+)
 _OTHER_STAGE = re.compile(r"(?:\A|[_/])(?:val|valid|validation|test|eval)(?:[_/]|\Z)")
 _NAMES = {"lr": "lr", "learning_rate": "lr", "grad_norm": "grad_norm", "gradient_norm": "grad_norm"}
 _SKIPPED = frozenset({"v_num"})
@@ -48,7 +58,7 @@ class Bar:
 def bars(line: str) -> list[Bar]:
     """The training bars in a line; those of validation and sanity checking have other names."""
     found: list[Bar] = []
-    for match in _BAR.finditer(line) if "poch " in line else ():
+    for match in _BAR.finditer(line) if "poch " in line or "Steps:" in line else ():
         if match[2] is None and match[0][0] == "e":
             continue  # fairseq's
         cells = match[6].split(", ")
@@ -59,7 +69,7 @@ def bars(line: str) -> list[Bar]:
             key, separator, value = cell.partition("=")
             if separator:
                 pairs.setdefault(key.strip()[:100], value.strip()[:100])
-        epoch, epochs = int(match[1]), int(match[2] or 0)
+        epoch, epochs = int(match[1] or 0), int(match[2] or 0)
         position, total = int(match[3] or match[5]), int(match[4] or 0)
         if epochs:
             # Counted from 1; where the bar goes over the epochs themselves, they are the steps.
@@ -103,10 +113,10 @@ class LightningBar:
     """State: the drawing that waits, the last position given out, steps before this epoch, the last validation shown."""
 
     name = "lightning_bar"
-    title = "Lightning's progress bar, and bars of home-made trainers that look like it"
+    title = "Lightning's progress bar, and the bars of diffusers and home-made trainers that look like it"
     example = "Epoch 3:  40%|####      | 38/95 [00:10<00:15,  3.70it/s, v_num=0, train_loss=1.23]"
     is_from_source = False
-    literals: ClassVar[tuple[str, ...]] = ("Epoch ", "epoch ")
+    literals: ClassVar[tuple[str, ...]] = ("Epoch ", "epoch ", "Steps:")
     is_document = False
     is_weak = True
     prelude: ClassVar[tuple[str, ...]] = ("the checkpoint path at", "all states from the checkpoint")

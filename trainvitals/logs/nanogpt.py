@@ -31,7 +31,7 @@ _MODDED_PAIR = re.compile(rf"\b([a-z][a-z_]{{0,40}}):{_N}(ms|s|)(?!\S)", re.ASCI
 #: (regex, metric and factor of each group behind the step)
 _STEPS: tuple[tuple[re.Pattern[str], tuple[tuple[str, float], ...]], ...] = (
     (
-        re.compile(rf"{_S}s:(\d{{1,15}}) trl:{_N} lr:{_N}(?: norm:{_N})?", re.ASCII),
+        re.compile(rf"{_S}s:(\d{{1,15}}) trl:{_N}(?: lr:{_N})?(?: norm:{_N})?(?!\S)", re.ASCII),
         (("loss", 1.0), ("lr", 1.0), ("grad_norm", 1.0)),
     ),
     (
