@@ -39,8 +39,10 @@ from trainvitals.hook.torch_world import from_anywhere, gpu_uuid, local_rank, me
 CLIP_WINDOW = 100
 #: So many steps may wait for the device; with more the oldest one is waited for.
 MAX_WAITING_STEPS = 64
-#: The record of a sampled step waits for the other ranks so long (and for one further step at least), then goes without.
+#: The record of a sampled step waits for the other ranks for so many further steps and so long at least, and no longer
+#: than ``HOLD_S``; then it goes with those that told. If even that is not known after twice as long, it goes without.
 HOLD_STEPS = 8
+HOLD_LEAST_S = 0.2
 HOLD_S = 2.0
 CLOSE_WAIT_S = 1.0
 DEVICE_S = 5.0
@@ -231,15 +233,16 @@ class TrainingMonitor(Guarded):
         if first.answer is None:
             first.answer = reader.ask(first.number)
         answer = first.answer
-        is_late = first.later_steps > HOLD_STEPS or (first.later_steps > 1 and time.monotonic() - first.ended_s > HOLD_S)
+        age_s = time.monotonic() - first.ended_s
+        is_late = first.later_steps > 1 and age_s > (HOLD_LEAST_S if first.later_steps > HOLD_STEPS else HOLD_S)
         if end_s is not None:
             answer.is_done.wait(max(0.0, end_s - time.monotonic()))
         if is_late or end_s is not None:
             answer.gives_up.set()
         if end_s is not None:
             answer.is_done.wait(max(0.1, end_s - time.monotonic()))
-        if not answer.is_done.is_set():  # the store is slow: not longer than twice as long
-            return end_s is not None or first.later_steps > 2 * HOLD_STEPS
+        if not answer.is_done.is_set():
+            return end_s is not None or (first.later_steps > 1 and age_s > 2 * HOLD_S)
         if answer.error is not None:
             self._reader = None
             self.failures.add("comparing the ranks", answer.error, self._recorder)
