@@ -1,4 +1,4 @@
-"""Control: what the trainer says it does, what was asked of it, by whom and why."""
+"""Control: what the trainer says it does, what was asked of it, by whom and why, and what it was started with."""
 
 import pandas as pd
 import streamlit as st
@@ -7,9 +7,12 @@ from pages._shared.dialogs import open_dialog
 from pages._shared.frame import head_fragment
 from pages._shared.state import Look, look, refresh_s
 from pages._shared.story import table_height
+from pages._shared.text import plain
 from trainvitals.records import Event
 from trainvitals.web import format as fmt
+from trainvitals.web.configuration import ConfigurationRow, rows_of
 from trainvitals.web.present import breaker_sentence, possible_actions
+from trainvitals.web.view import Configuration
 
 LABELS = {"pause": "Pause…", "resume": "Resume…", "checkpoint": "Checkpoint now…"}
 
@@ -74,6 +77,67 @@ def audit(seen: Look) -> None:
         st.text("Nothing has been asked of this run yet.")
 
 
+def configuration_frame(rows: list[ConfigurationRow], *, is_compared: bool) -> pd.DataFrame:
+    """Keys and values, and what was there at the start before."""
+    columns = {
+        "section": [row.section for row in rows],
+        "key": [row.key for row in rows],
+        "value": [row.value for row in rows],
+    }
+    if is_compared:
+        columns["at the start before"] = ["" if row.before is None else row.before for row in rows]
+    return pd.DataFrame(columns)
+
+
+def chosen_start(seen: Look) -> tuple[Configuration, Configuration | None]:
+    """(the start that is looked at, the one before it that told its settings)."""
+    known = seen.run.configurations
+    numbers = [one.attempt for one in known]
+    number = st.selectbox(
+        "Start", numbers, key="tv_configuration_start", width=220, label_visibility="collapsed",
+        format_func=lambda n: f"attempt {n}" + (" (newest)" if n == numbers[0] else ""),
+    )  # fmt: skip
+    place = numbers.index(number) if number in numbers else 0
+    return known[place], known[place + 1] if place + 1 < len(known) else None
+
+
+def configuration() -> None:
+    seen = look()
+    if seen is None:
+        return
+    with st.container(key="tv-card-configuration"):
+        with st.container(key="tv-head-configuration"):
+            st.text("What this run was started with")
+        if not seen.run.configurations:
+            st.text(
+                "No start of this run has told its settings. recorder.describe(config) in the trainer tells them (docs/metadata.md)."
+            )
+            return
+        with st.container(horizontal=True, vertical_alignment="center", gap="medium"):
+            start, before = chosen_start(seen)
+            words = st.text_input(
+                "Filter", key="tv_configuration_filter", placeholder="filter: lr, nccl, data …", label_visibility="collapsed",
+                width=260, max_chars=100,
+            )  # fmt: skip
+            is_changed = before is not None and st.toggle("changed only", key="tv_configuration_changed")
+        section = st.pills(
+            "Sections", list(start.sections), key="tv_configuration_section", label_visibility="collapsed", format_func=plain
+        )
+        rows = rows_of(start, before, section or "", words or "", changed_only=bool(is_changed))
+        if start.incomplete:
+            st.text(f"Not whole: parts of {', '.join(start.incomplete)} are missing.")
+        if rows:
+            st.dataframe(
+                configuration_frame(rows, is_compared=before is not None), hide_index=True, key="tv_configuration",
+                height=table_height(len(rows)),
+            )  # fmt: skip
+            st.text(
+                f"{len(rows):,} of {sum(map(len, start.sections.values())):,} keys · a click on a cell shows all of it · ••• is a secret"
+            )
+        else:
+            st.text("No key like that.")
+
+
 def body() -> None:
     seen = look()
     if seen is None:
@@ -86,3 +150,4 @@ def body() -> None:
 
 head_fragment()
 st.fragment(body, run_every=refresh_s())()
+st.fragment(configuration, run_every=max(5.0, refresh_s()))()

@@ -3,14 +3,15 @@
 import pandas as pd
 import streamlit as st
 
-from pages._shared.components import check_list
+from pages._shared.components import check_list, fact_list
 from pages._shared.frame import head_fragment
 from pages._shared.state import Look, look, refresh_s
-from pages._shared.story import GLYPHS, events_frame, findings_frame, table_height
+from pages._shared.story import GLYPHS, events_frame, findings_frame, table_height, tell_changes
 from trainvitals.records import Incident
 from trainvitals.web import format as fmt
 from trainvitals.web import window
-from trainvitals.web.incident import NEAR_NS, incident_story
+from trainvitals.web.death import lines_of
+from trainvitals.web.incident import NEAR_NS, IncidentStory, incident_story
 
 PICKED = "tv_incident"
 
@@ -53,6 +54,32 @@ def table(seen: Look) -> None:
     st.session_state["tv_incident_row"] = picked
 
 
+def death(story: IncidentStory, seen: Look) -> None:
+    """What the ends of the logs say, when the run died; the first thing that is asked then."""
+    if story.death is None and not story.death_note:
+        return
+    with st.container(key="tv-card-death"):
+        with st.container(key="tv-head-death"):
+            st.text("What the logs say")
+        if story.death is None:
+            st.text(story.death_note)
+        else:
+            fact_list(lines_of(story.death, seen.zone, seen.now_ns), key="tv_death")
+
+
+def changes(story: IncidentStory) -> None:
+    """What the start before the onset changed."""
+    if story.changes is None and not story.changes_note:
+        return
+    with st.container(key="tv-card-changes"):
+        with st.container(key="tv-head-changes"):
+            st.text("What changed at this start")
+        if story.changes is None:
+            st.text(story.changes_note)
+        else:
+            tell_changes(story.changes, key="tv_incident_changes")
+
+
 def detail(incident: Incident, seen: Look) -> None:
     story = incident_story(seen.run, seen.snapshot.nodes, incident)
     until = (
@@ -64,11 +91,14 @@ def detail(incident: Incident, seen: Look) -> None:
     st.text(
         f"Began {fmt.moment(incident.opened_at_ns, seen.zone, now_ns=seen.now_ns)} at step {fmt.step(incident.first_step)}; {until}."
     )
+    death(story, seen)
     left, right = st.columns([1, 1.3])
     with left, st.container(key="tv-card-incident-checks"):
         st.text(f"Seen: {story.symptom.name}. First suspect: {story.symptom.suspect}.")
         st.text(story.symptom.action)
         check_list(story.checks, key="tv_incident_checks")
+    with left:
+        changes(story)
     with right, st.container(key="tv-card-incident-findings"):
         st.text("Findings")
         st.dataframe(findings_frame(list(story.findings), seen), hide_index=True, key="tv_incident_findings")

@@ -3,10 +3,14 @@
 import pandas as pd
 import streamlit as st
 
+from pages._shared.components import fact_list
 from pages._shared.state import Look
 from trainvitals.records import Event, Finding
 from trainvitals.web import format as fmt
+from trainvitals.web.changes import Changes, changes_of, lines_of, title
 
+#: Changed keys that are shown at once; the others are one click away.
+SHOWN_CHANGES = 8
 GLYPHS = {"critical": "▲ critical", "warning": "△ warning", "info": "○ info"}
 
 
@@ -24,6 +28,9 @@ def tell_finding(finding: Finding, seen: Look) -> None:
         f"from step {fmt.step(finding.first_step)} {until}{numbers}"
     )
     st.text(finding.message)
+    changes = changes_of(finding)
+    if changes is not None:
+        tell_changes(changes, key="tv_finding_changes", most=0)
     if finding.time_ns is not None:
         st.text(fmt.moment(finding.time_ns, seen.zone, now_ns=seen.now_ns))
     incident = next((incident for incident in seen.run.incidents if finding.id in incident.finding_ids), None)
@@ -32,6 +39,15 @@ def tell_finding(finding: Finding, seen: Look) -> None:
             "incidents.py", label="Open the incident", icon=":material/arrow_forward:",
             query_params={"run": seen.run.name, "incident": incident.id},
         )  # fmt: skip
+
+
+def tell_changes(changes: Changes, *, key: str, most: int = SHOWN_CHANGES) -> None:
+    """Old → new of each key, what matters most first; ``most`` of them at once (0 = all), the others behind a click."""
+    st.text(title(changes))
+    fact_list(lines_of(changes, most), key=key)
+    if most and len(changes.keys) > most:
+        with st.expander("All changes that are known", key=f"{key}_more"):
+            fact_list(lines_of(changes), key=f"{key}_all")
 
 
 def findings_frame(findings: list[Finding], seen: Look) -> pd.DataFrame:

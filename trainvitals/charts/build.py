@@ -12,6 +12,7 @@ import pandas as pd
 from trainvitals.charts.axis import NANOSECONDS_PER_MS, StepTimes, attempt_numbers, numbers
 from trainvitals.charts.curves import By, CurveData, CurveMarker, CurveSeries, CurveSpan
 from trainvitals.charts.happenings import curve_lines, curve_spans, finding_markers
+from trainvitals.charts.points import Validation, validation_points
 from trainvitals.charts.rows import GPU_UTILIZATION, STEPS_PER_S
 from trainvitals.records import CheckpointReport, Event, Finding, Severity
 from trainvitals.schema import THROUGHPUT_METRICS
@@ -41,13 +42,14 @@ def curve_data(
     x_range: tuple[float, float] | None = None,
     uirevision: str = "",
     suspects: Collection[str] = (),
+    validations: Sequence[Validation] = (),
 ) -> CurveData:
     """Everything a curve chart shows.
 
     frame: rows of ``Store.buckets`` (columns bucket, run, attempt, time_ns, step, n, nonfinite, and f_min, f_max, f_mean,
     f_last for each field asked); may be empty. metrics: names of fields, "throughput" or any throughput metric for that
     row, "gpu_utilization". x_range: steps, or UTC milliseconds when ``by`` is time. suspects: paths of checkpoints that may
-    hold damaged weights.
+    hold damaged weights. validations: drawn where the loss is asked for.
     """
     axis: By = "step" if by == "step" else "time"
     of_attempt = attempt_numbers(frame)
@@ -71,10 +73,14 @@ def curve_data(
     times = StepTimes.of(frame, attempts)
     markers += finding_markers(findings, series, axis, times)
     window = x_range or _extent(series)
+    shown = [one for one in validations if _is_in(_or_outside(times.x(axis, one.step, one.time_ns, one.attempt)), window)]
+    points, of_points = validation_points(shown if "loss" in metrics else (), restarts, axis, times)
+    markers += of_points
     return CurveData(
         run=run or _run_name(frame),
         by=axis,
         series=tuple(series),
+        points=tuple(points),
         markers=tuple(marker for marker in markers if _is_in(marker.x, window)),
         spans=tuple(_inside(curve_spans(findings, events, axis, times), window)),
         lines=tuple(
@@ -182,6 +188,10 @@ def _extent(series: Sequence[CurveSeries]) -> tuple[float, float] | None:
 
 def _is_in(x: float, window: tuple[float, float] | None) -> bool:
     return window is None or window[0] <= x <= window[1]
+
+
+def _or_outside(x: float | None) -> float:
+    return np.inf if x is None else x
 
 
 def _inside(spans: Sequence[CurveSpan], window: tuple[float, float] | None) -> Iterator[CurveSpan]:

@@ -39,6 +39,19 @@ class CurveSeries:
     n: npt.NDArray[np.int64]
 
 
+@dataclass(frozen=True, eq=False)
+class CurvePoints:
+    """Values that come now and then, such as losses on held-out data: points in the row of ``metric``, not a line. One length, x ascends."""
+
+    metric: str
+    name: str
+    attempt: int
+    is_superseded: bool
+    x: npt.NDArray[np.float64]
+    y: npt.NDArray[np.float32]
+    steps: tuple[int | None, ...]
+
+
 @dataclass(frozen=True)
 class CurveMarker:
     """One finding (or non-finite bucket) at a point; y None = on the top edge of the metric's row."""
@@ -89,6 +102,7 @@ class CurveData:
     x_range: tuple[float, float] | None = None
     uirevision: str = ""
     notes: Mapping[str, str] = field(default_factory=dict)
+    points: tuple[CurvePoints, ...] = ()
 
 
 def figure_json(data: CurveData, theme: str, rows: tuple[str, ...] | None = None, *, compact: bool = False) -> str:

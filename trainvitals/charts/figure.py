@@ -14,12 +14,13 @@ import numpy as np
 from trainvitals.charts.layout import axis_base, layout_base, overlay_axis, row_title, zone_note
 from trainvitals.charts.marks import marker_traces, shapes_and_labels
 from trainvitals.charts.palette import palette, with_alpha
+from trainvitals.charts.points import legend, points_trace
 from trainvitals.charts.rows import GPU_UTILIZATION, ROW_ORDER, THROUGHPUT_ROW, RowStyle, row_of, row_style
 from trainvitals.charts.text import escape, number, template_text
 from trainvitals.charts.typed import typed
 
 if TYPE_CHECKING:
-    from trainvitals.charts.curves import CurveData, CurveSeries
+    from trainvitals.charts.curves import CurveData, CurvePoints, CurveSeries
 
 ROW_GAP_PX = 26
 #: Two buckets further apart than this many usual distances have a hole between them (time axis only).
@@ -42,8 +43,9 @@ def figure_dict(data: CurveData, theme: str, rows: tuple[str, ...] | None, *, co
     for index, (row, domain) in enumerate(zip(shown, _domains([styles[row] for row in shown]), strict=True), 1):
         style = styles[row]
         in_row = [series for series in data.series if row_of(series.metric) == row]
+        points = [one for one in data.points if row_of(one.metric) == row]
         is_log = row == "grad_norm" and all_positive(in_row)
-        axis = axis_base(colours, style, domain, is_log=is_log, extent=_extent(in_row), compact=compact)
+        axis = axis_base(colours, style, domain, is_log=is_log, extent=_extent(in_row, points), compact=compact)
         title = style.title + (" (log)" if is_log else "") + (f" ({data.notes[row]})" if row in data.notes else "")
         if row == GPU_UTILIZATION:
             axis["range"] = [0, 105]
@@ -53,9 +55,10 @@ def figure_dict(data: CurveData, theme: str, rows: tuple[str, ...] | None, *, co
             title += f" · {top.count:,} {'peaks' if top.count > 1 else 'peak'} cut off, highest {number(top.highest)}"
         layout[_axis_name(index)] = axis
         layout[_axis_name(index + 50)] = overlay_axis(f"y{index if index > 1 else ''}")
-        annotations.append(row_title(colours, title, domain[1], has_data=bool(in_row)))
+        annotations.append(row_title(colours, title, domain[1], has_data=bool(in_row or points), more=legend(points, colours)))
         for series in sorted(in_row, key=lambda one: (not one.is_superseded, one.attempt)):
             traces += _series_traces(series, style, f"y{index if index > 1 else ''}", colours, by=data.by)
+        traces += [points_trace(one, f"y{index if index > 1 else ''}", colours) for one in points]
         markers = [marker for marker in data.markers if row_of(marker.metric) == row]
         traces += marker_traces(markers, f"y{index if index > 1 else ''}", f"y{index + 50}", colours, is_log=is_log)
     if data.by == "time":
@@ -85,10 +88,10 @@ def all_positive(series: list[CurveSeries]) -> bool:
     return bool(finite.size) and bool((finite > 0).all())
 
 
-def _extent(series: list[CurveSeries]) -> tuple[float, float] | None:
+def _extent(series: list[CurveSeries], points: list[CurvePoints]) -> tuple[float, float] | None:
     """Lowest and highest finite value drawn; None when there is none."""
-    lows = [float(np.nanmin(one.low)) for one in series if np.isfinite(one.low).any()]
-    highs = [float(np.nanmax(one.high)) for one in series if np.isfinite(one.high).any()]
+    lows = [float(np.nanmin(one.low)) for one in series if np.isfinite(one.low).any()] + [float(one.y.min()) for one in points]
+    highs = [float(np.nanmax(one.high)) for one in series if np.isfinite(one.high).any()] + [float(one.y.max()) for one in points]
     return (min(lows), max(highs)) if lows and highs else None
 
 
@@ -124,6 +127,7 @@ def x_extent(data: CurveData) -> tuple[float, float]:
     if data.x_range is not None and data.x_range[0] < data.x_range[1]:
         return data.x_range
     ends = [float(edge) for one in data.series if len(one.x) for edge in (one.x[0], one.x[-1])]
+    ends += [float(edge) for one in data.points for edge in (one.x[0], one.x[-1])]
     ends += [marker.x for marker in data.markers]
     ends += [edge for span in data.spans for edge in (span.x0, span.x1) if edge is not None]
     if not ends:

@@ -114,9 +114,9 @@ def overlay_axis(base: str) -> dict[str, Any]:
     return {"overlaying": base, "range": [0, 1], "fixedrange": True, "visible": False}
 
 
-def row_title(colours: Mapping[str, str], title: str, top: float, *, has_data: bool) -> dict[str, Any]:
-    """The row's name above its left end."""
-    text = f"<b>{escape(title)}</b>" + ("" if has_data else " · not logged in this range")
+def row_title(colours: Mapping[str, str], title: str, top: float, *, has_data: bool, more: str = "") -> dict[str, Any]:
+    """The row's name above its left end. more: Plotly's markup of our own making, behind the name."""
+    text = f"<b>{escape(title)}</b>" + more + ("" if has_data else " · not logged in this range")
     return {
         "name": "title",
         "text": text,

@@ -26,10 +26,13 @@ from trainvitals.records import (
 from trainvitals.settings import RunSettings, Settings
 from trainvitals.store.protocol import Store
 from trainvitals.web.attempts import attempts_of, phase_of
+from trainvitals.web.configuration import ConfigurationReader
+from trainvitals.web.death import newest_death, reading_words, told_in
 from trainvitals.web.facts import Facts, sort_out
 from trainvitals.web.metrics import is_about_metrics, last_rows, metrics_now, pace
 from trainvitals.web.not_watched import not_watched
 from trainvitals.web.spool import SpoolNumbers
+from trainvitals.web.validation import ValidationReader
 from trainvitals.web.view import AttemptView, Check, ControlView, MetricNow, RunView
 
 DAY_NS = 86_400 * 10**9
@@ -53,9 +56,12 @@ def run_view(
     now_ns: int,
     nodes: Sequence[NodeSample] = (),
     requests: Sequence[Event] = (),
+    configurations: ConfigurationReader | None = None,
+    validations: ValidationReader | None = None,
 ) -> RunView:
     """Everything the pages show of ``run`` at ``now_ns``. requests: what was asked of it, from its control directory.
-    Raises what the store raises."""
+    configurations, validations: read what starts were made of and losses on held-out data, and remember it. Raises what the
+    store raises."""
     facts = read_facts(store, run.name, now_ns)
     rows = last_rows(store, run.name, now_ns)
     last = rows[-1] if rows else None
@@ -99,7 +105,14 @@ def run_view(
     )
     steps_per_s = 1 / speed.step_s if speed.step_s else None
     remaining = run.total_steps - last.step if run.total_steps and last else 0
-    found = verdict(inputs)
+    found = told_in(
+        verdict(inputs),
+        newest_death(facts.events, attempt.number) if attempt else None,
+        reading_words(run, facts.findings, inputs.attempt, now_ns),
+        inputs.attempt,
+        inputs.last_step,
+        run.log_timezone,
+    )
     is_moving = control.state not in ("paused", "stopped") and found.word not in (
         VerdictWord.HUNG,
         VerdictWord.STOPPED,
@@ -146,6 +159,8 @@ def run_view(
         control_history=tuple(sorted([*facts.control, *requests], key=lambda event: event.time_ns or 0)),
         not_watched=not_watched(run, control, facts, nodes, seen_ns, now_ns, settings, lost, spool),
         lost_records=lost,
+        configurations=(configurations or ConfigurationReader()).of(store, run.name, attempts, now_ns),
+        validations=(validations or ValidationReader()).of(store, run.name, now_ns),
     )
 
 

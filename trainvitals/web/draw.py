@@ -41,6 +41,7 @@ def draw(store: Store, run: RunView, query: CurveQuery, now_ns: int) -> str:
         frame, run.findings, [*run.events, *run.control_history], run.checkpoints, run.attempts, query.metrics,
         "step" if query.by == "step" else "time", run=query.run, x_range=_x_range(run, query, frame, start_ns, end_ns, now_ns),
         uirevision=f"{query.run}/{query.by}/{query.last_s:g}", suspects=run.suspects,
+        validations=run.validations,
     )  # fmt: skip
     if GPU_UTILIZATION in query.metrics and _is_simulated(store, start_ns, now_ns):
         data = replace(data, notes={GPU_UTILIZATION: "simulated"})

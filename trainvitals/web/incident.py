@@ -6,22 +6,35 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from trainvitals.incidents.triage import Check, Symptom, data_changes, leading_rule, symptom
+from trainvitals.incidents.verdict import STOPPED_RULES
 from trainvitals.records import Event, Finding, Incident, NodeSample
 from trainvitals.web.assemble import checks_of
+from trainvitals.web.changes import Changes, changes_at, nothing_changed
+from trainvitals.web.death import Death, death_near, nothing_read, reading_words
 from trainvitals.web.view import RunView
 
 NEAR_NS = 30 * 60 * 10**9
-NEAR_KINDS = frozenset({"attempt_start", "attempt_end", "resume", "fault", "postmortem", "breaker", "annotation", "message", "control"})
+NEAR_KINDS = frozenset(
+    {"attempt_start", "attempt_end", "resume", "fault", "postmortem", "breaker", "annotation", "message", "control"}
+)
 
 
 @dataclass(frozen=True)
 class IncidentStory:
-    """Everything the incidents page tells of one incident. findings by step, ``near`` by time."""
+    """Everything the incidents page tells of one incident. findings by step, ``near`` by time.
+
+    death: what the ends of the logs say; without it ``death_note`` says why a dead run has none. changes: of the start before
+    the onset; without them ``changes_note`` says what is known, "" for a first start.
+    """
 
     symptom: Symptom
     checks: tuple[Check, ...]
     findings: tuple[Finding, ...]
     near: tuple[Event, ...]
+    death: Death | None = None
+    death_note: str = ""
+    changes: Changes | None = None
+    changes_note: str = ""
 
 
 def incident_story(run: RunView, nodes: Sequence[NodeSample], incident: Incident) -> IncidentStory:
@@ -38,11 +51,21 @@ def incident_story(run: RunView, nodes: Sequence[NodeSample], incident: Incident
     known = [event for event in [*run.events, *run.control_history] if event.kind in NEAR_KINDS]
     known += data_changes([event for event in run.events if event.kind == "data"])
     near = [event for event in known if _is_near(event, onset_ns)]
+    death = death_near(run.events, incident, findings)
+    is_dead = death is None and bool(STOPPED_RULES & set(incident.rules))
+    is_reading = is_dead and bool(reading_words(run.settings, findings, attempt.number if attempt else None, run.taken_at_ns))
+    changes = changes_at(run.findings, attempt.number) if attempt else None
+    is_first = attempt is None or attempt.number <= 1
+    told = [one.attempt for one in run.configurations]
     return IncidentStory(
         symptom(leading_rule(findings, incident.rules, incident.family)),
         checks,
         tuple(findings),
         tuple(sorted(near, key=lambda event: event.time_ns or 0)),
+        death,
+        nothing_read(run.settings, is_reading) if is_dead else "",
+        changes,
+        "" if changes is not None or attempt is None or is_first else nothing_changed(attempt.number, told),
     )
 
 

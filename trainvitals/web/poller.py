@@ -18,7 +18,9 @@ from trainvitals.records import Event, NodeSample
 from trainvitals.settings import RunSettings, Settings
 from trainvitals.store.protocol import Store
 from trainvitals.web.assemble import run_view
+from trainvitals.web.configuration import ConfigurationReader
 from trainvitals.web.nodes import gpus, nodes
+from trainvitals.web.validation import ValidationReader
 from trainvitals.web.view import ControlView, CurveQuery, CurveResult, RunView, Snapshot
 
 log = logging.getLogger(__name__)
@@ -88,6 +90,7 @@ class Poller:
         self._read_requests = read_requests
         #: run -> (sequence number when read, requests): the history directory is read again only when the number changed.
         self._requests: dict[str, tuple[int, Sequence[Event]]] = {}
+        self._configurations, self._validations = ConfigurationReader(), ValidationReader()
         self._period_s = min(1.0, settings.dashboard.refresh_s)
         self._snapshots, self._curves_store = _Connection(open_store), _Connection(open_store)
         self._snapshot = Snapshot(0)
@@ -163,7 +166,9 @@ class Poller:
         if self._read_requests is not None and self._requests.get(run.name, (-1, ()))[0] != control.seq:
             self._requests[run.name] = (control.seq, self._read_requests(run))
         requests = self._requests.get(run.name, (0, ()))[1]
-        return run_view(self._settings, store, run, control, now_ns, seen_nodes, requests)
+        return run_view(
+            self._settings, store, run, control, now_ns, seen_nodes, requests, self._configurations, self._validations
+        )
 
     def draw_due(self) -> int:
         """Draw every curve that is due, most overdue first; returns how many were drawn. Never raises."""

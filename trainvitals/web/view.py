@@ -42,6 +42,26 @@ class AttemptView:
     end_reason: str = ""
 
 
+@dataclass(frozen=True)
+class Configuration:
+    """What one start of the trainer told of itself: section -> key -> value as text. incomplete: sections with parts missing."""
+
+    attempt: int
+    sections: Mapping[str, Mapping[str, str]]
+    incomplete: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Validation:
+    """One loss on held-out data. value: NaN or infinite when the trainer said so. name: of the data, where there are several."""
+
+    time_ns: int
+    step: int | None
+    attempt: int
+    value: float
+    name: str = ""
+
+
 #: The control state of a run, as the pages know it.
 ControlView = ControlState
 
@@ -53,7 +73,8 @@ class RunView:
     first_step_time_ns: when the oldest attempt's first step ended, as far as known. extra_metrics: names of logged metrics
     beside the usual ones. checkpoint_history: (attempt, report), what each attempt left at each path, also where a later
     attempt wrote over it; ``checkpoints`` holds what is there now. suspects: path of each checkpoint that may hold damaged
-    weights -> onset of the incident in which it was saved.
+    weights -> onset of the incident in which it was saved. configurations: of the newest starts that told theirs, newest first.
+    validations: losses on held-out data, by time.
     """
 
     settings: RunSettings
@@ -81,6 +102,8 @@ class RunView:
     control_history: tuple[Event, ...] = ()
     not_watched: tuple[str, ...] = ()
     lost_records: int = 0
+    configurations: tuple[Configuration, ...] = ()
+    validations: tuple[Validation, ...] = ()
 
     @property
     def name(self) -> str:

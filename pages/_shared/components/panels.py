@@ -21,6 +21,10 @@ _checks = st.components.v2.component(
     "trainvitals_check_list", html="<ul class='tv-checks'></ul>", css=_css, js=script("checks.js"), isolate_styles=False
 )
 
+_facts = st.components.v2.component(
+    "trainvitals_fact_list", html="<div class='tv-facts-list'></div>", css=_css, js=script("facts.js"), isolate_styles=False
+)
+
 
 def verdict_band(view: Mapping[str, Any], *, key: str) -> str | None:
     """The one verdict at the top; returns the id of the action clicked, in the one run after the click.
@@ -47,6 +51,13 @@ def check_list(checks: Sequence[Any], *, key: str) -> None:
     """Checks in order: mappings or ``Check`` records with ``layer``, ``mark`` ("!", "–", "?"), ``title``, ``evidence``."""
     rows = [asdict(check) if is_dataclass(check) and not isinstance(check, type) else dict(check) for check in checks]
     _checks(key=key, data={"checks": rows})
+
+
+def fact_list(lines: Sequence[Any], *, key: str) -> None:
+    """Named facts below each other: mappings or ``Line`` records with ``label``, ``value``, ``full`` (opened on demand),
+    ``is_verbatim`` (text of a log, in type of one width), ``tone`` ("", critical, warning)."""
+    rows = [asdict(line) if is_dataclass(line) and not isinstance(line, type) else dict(line) for line in lines]
+    _facts(key=key, data={"lines": rows})
 
 
 def _nothing() -> None:

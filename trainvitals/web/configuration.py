@@ -1,0 +1,129 @@
+"""What each start of the trainer was made of, out of the ``metadata`` events of a run: sections of keys and values.
+
+Parts of up to 48 KiB come in many events, so they are read only when something new is there, and of the newest starts only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from trainvitals.records import Event
+from trainvitals.store.protocol import Store
+from trainvitals.web.view import AttemptView, Configuration
+
+DAY_NS = 86_400 * 10**9
+#: Newest parts that are read: several starts of a large trainer, many of a usual one; and how many starts are kept of them.
+MAX_PARTS_READ = 120
+MAX_STARTS = 8
+MAX_PARTS = 256
+#: Late parts have older times than the newest one when a log is read again.
+READ_AGAIN_NS = 60 * 10**9
+MASK = "***"
+SHOWN_MASK = "•••"
+#: In this order; sections that are not named here follow by name.
+ORDER = ("config", "training", "layout", "arguments", "git", "script", "packages", "software", "environment", "job", "ranks")
+
+
+@dataclass(frozen=True)
+class ConfigurationRow:
+    """One key of one section. before: its value at the start before, where it was another; None = the same, or not known."""
+
+    section: str
+    key: str
+    value: str
+    before: str | None = None
+
+
+def masked(value: str) -> str:
+    """A value as it is shown: what was masked before it was written is a secret, not three stars of somebody's."""
+    return value.replace(MASK, SHOWN_MASK)
+
+
+def configurations_of(events: Iterable[Event], attempts: Sequence[AttemptView]) -> tuple[Configuration, ...]:
+    """Newest start first. An event without an attempt was told before a first step: it belongs to the next start after it."""
+    known: dict[int, dict[str, tuple[int, dict[int, Mapping[str, Any]]]]] = {}
+    for event in sorted(events, key=lambda one: (one.time_ns or 0, _part(one))):
+        section, values, parts = event.data.get("section"), event.data.get("values"), event.data.get("parts", 1)
+        number = event.attempt if event.attempt is not None else _next_start(event.time_ns or 0, attempts)
+        if number is None or not isinstance(section, str) or not isinstance(values, Mapping) or not _is_count(parts):
+            continue
+        sections = known.setdefault(number, {})
+        held = sections.get(section)
+        if held is None or _part(event) == 0 or held[0] != parts:
+            held = sections[section] = (parts, {})
+        held[1][_part(event)] = values
+    return tuple(_configuration(number, known[number]) for number in sorted(known, reverse=True)[:MAX_STARTS])
+
+
+def rows_of(
+    configuration: Configuration,
+    before: Configuration | None = None,
+    section: str = "",
+    text: str = "",
+    changed_only: bool = False,
+) -> list[ConfigurationRow]:
+    """Keys of one section ("" = all) in which every word of ``text`` stands, in name, value or section."""
+    words = text.lower().split()
+    rows = []
+    for name in configuration.sections if not section else [section]:
+        earlier = before.sections.get(name) if before is not None else None
+        for key, value in configuration.sections.get(name, {}).items():
+            was = None if earlier is None or earlier.get(key) == value else earlier.get(key, "not set")
+            hay = f"{name} {key} {value}".lower()
+            if all(word in hay for word in words) and (was is not None or not changed_only):
+                rows.append(ConfigurationRow(name, key, masked(value), None if was is None else masked(was)))
+    return rows
+
+
+@dataclass
+class ConfigurationReader:
+    """One for each poller. ``of`` asks for one row at each look, and for the parts only when there is news."""
+
+    _held: dict[str, tuple[tuple[Any, ...], int, tuple[Configuration, ...]]] = field(default_factory=dict)
+
+    def of(self, store: Store, run: str, attempts: Sequence[AttemptView], now_ns: int) -> tuple[Configuration, ...]:
+        """Configurations of the newest starts. Raises what the store raises."""
+        newest = store.events(run, ("metadata",), 0, now_ns + DAY_NS, limit=1, newest_first=True)
+        if not newest:
+            return ()
+        mark = (newest[0].time_ns, newest[0].id, tuple(attempt.number for attempt in attempts[-MAX_STARTS:]))
+        held = self._held.get(run)
+        if held is not None and held[0] == mark and 0 <= now_ns - held[1] < READ_AGAIN_NS:
+            return held[2]
+        events = store.events(run, ("metadata",), 0, now_ns + DAY_NS, limit=MAX_PARTS_READ, newest_first=True)
+        found = configurations_of(events, attempts)
+        self._held[run] = (mark, now_ns, found)
+        return found
+
+
+def _configuration(number: int, sections: Mapping[str, tuple[int, Mapping[int, Mapping[str, Any]]]]) -> Configuration:
+    names = [*(name for name in ORDER if name in sections), *sorted(set(sections) - set(ORDER))]
+    return Configuration(
+        number,
+        {
+            name: {str(key): _text(value) for part in sorted(sections[name][1]) for key, value in sections[name][1][part].items()}
+            for name in names
+        },
+        tuple(name for name in names if len(sections[name][1]) < sections[name][0]),
+    )
+
+
+def _text(value: Any) -> str:
+    if value is None:
+        return "None"
+    return value if isinstance(value, str) else repr(value)
+
+
+def _part(event: Event) -> int:
+    part = event.data.get("part", 0)
+    return part if isinstance(part, int) and not isinstance(part, bool) and 0 <= part < MAX_PARTS else 0
+
+
+def _is_count(parts: object) -> bool:
+    return isinstance(parts, int) and not isinstance(parts, bool) and 0 < parts <= MAX_PARTS
+
+
+def _next_start(time_ns: int, attempts: Sequence[AttemptView]) -> int | None:
+    return next((attempt.number for attempt in attempts if attempt.started_ns >= time_ns), None)
