@@ -58,6 +58,7 @@ class TrainvitalsCallback(Guarded, TrainerCallback):  # type: ignore[misc]
         self._pace = Pace()
         self._waiting: dict[str, object] = {}  # logged without a loss: they belong to the next line with one
         self._has_loss = False
+        self._lossless_from = 0  # the step from which on no loss is expected any more
         self._last_step: int | None = None
         self._tokens: float | None = None
         self._is_saving = False
@@ -85,6 +86,7 @@ class TrainvitalsCallback(Guarded, TrainerCallback):  # type: ignore[misc]
             self._run_dir, run=self._run, rank=args.process_index, world_size=args.world_size, writer=self._writer
         )
         self._last_step = state.global_step or None
+        self._lossless_from = state.global_step + 2 * max(1, getattr(state, "logging_steps", None) or 1)
         if state.global_step:
             self._recorder.resumed(state.global_step, **_checkpoint(args, state))
         if self._describe:
@@ -116,7 +118,7 @@ class TrainvitalsCallback(Guarded, TrainerCallback):  # type: ignore[misc]
     def on_step_begin(self, args: Any, state: Any, control: Any, **named: Any) -> None:
         if self._recorder is None:
             return
-        if self._waiting and not self._has_loss and state.global_step != self._last_step:
+        if self._waiting and not self._has_loss and state.global_step >= self._lossless_from:
             self._write(args, state, {})  # a trainer that never logs a loss
         self._pace.begin()
 
@@ -221,7 +223,7 @@ class TrainvitalsCallback(Guarded, TrainerCallback):  # type: ignore[misc]
         if recorder is None:
             return
         try:
-            if self._waiting and state.global_step != self._last_step:
+            if self._waiting and not self._has_loss and state.global_step != self._last_step:
                 self._write(args, state, {})
             is_whole = not state.max_steps or state.global_step >= state.max_steps
             recorder.finish("finished" if is_whole else f"stopped at step {state.global_step} of {state.max_steps}")
