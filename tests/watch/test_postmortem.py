@@ -332,6 +332,13 @@ def test_a_disk_that_takes_nothing_is_said_and_counted_and_costs_no_answer(bench
     assert any("could not be kept" in sentence for sentence in bench.said)
 
 
+def test_the_hooks_own_files_tell_the_host_of_a_rank(tmp_path):
+    ranks(tmp_path)
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "metrics.rank00003.jsonl").write_text('{"type":"header","rank":3,"host":"node17"}\n{"type":"st')
+    assert "on node17 rank 3 (" in look(tmp_path).postmortem.message
+
+
 def test_nothing_is_kept_when_the_settings_say_so(tmp_path):
     ranks(tmp_path)
     done = look(tmp_path, kept_attempts=0)

@@ -88,7 +88,7 @@ class Postmortem:
         cause = self.cause
         who = f" on {cause.host}" if cause.host else ""
         who += f" rank {cause.rank}" if cause.rank is not None else ""
-        who += f" [{cause.place}]" if cause.place else ""
+        who += f" [{cause.place}]" if "/" in cause.place else ""
         when = f" ({datetime.fromtimestamp(cause.time_ns // 10**9, UTC):%H:%M:%S} UTC)" if cause.time_ns is not None else ""
         rest = ""
         if cause.kind == "nccl_timeout" and self.suspects:

@@ -58,11 +58,8 @@ class Tail:
 
 def read_tail(path: str, tail_bytes: int) -> Tail:
     """The last ``tail_bytes``. Raises ``OSError``, also for what is no regular file: a pipe would block, a device never end."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+    descriptor, status = _opened(path)
     try:
-        status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode):
-            raise OSError(f"{path} is no regular file")
         begin = max(0, status.st_size - tail_bytes)
         data = b""
         while len(data) < tail_bytes:
@@ -76,6 +73,24 @@ def read_tail(path: str, tail_bytes: int) -> Tail:
         end = data.find(b"\n")
         data = data[end + 1 :]
     return Tail(data, status.st_mtime_ns, status.st_size)
+
+
+def read_head(path: str, head_bytes: int) -> bytes:
+    """The first ``head_bytes``. Raises ``OSError`` as ``read_tail``."""
+    descriptor, _ = _opened(path)
+    try:
+        return os.pread(descriptor, head_bytes, 0)
+    finally:
+        os.close(descriptor)
+
+
+def _opened(path: str) -> tuple[int, os.stat_result]:
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+    status = os.fstat(descriptor)
+    if not stat.S_ISREG(status.st_mode):
+        os.close(descriptor)
+        raise OSError(f"{path} is no regular file")
+    return descriptor, status
 
 
 def path_origin(path: str) -> PathOrigin:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import gzip
+import json
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from trainvitals.clock import Clock, SystemClock
 from trainvitals.incidents.postmortem import FileFaults, Postmortem, Reading, choose, rank_of
-from trainvitals.logs.tails import Tail, TailScanner, path_origin, path_origins, placed
+from trainvitals.logs.tails import Tail, TailScanner, path_origin, path_origins, placed, read_head
 from trainvitals.records import Event
 from trainvitals.settings import LogSettings, RunSettings
 from trainvitals.watch.metadata import METADATA_DIR, read_file
@@ -26,6 +27,7 @@ KEEP_S = 15.0
 MAX_WAITING = 8
 MAX_TROUBLES = 8
 NAMED_PLACES = 8
+MAX_HOOK_FILES, MAX_HEADER_BYTES = 64, 8192
 #: History that is read again: the ends of the logs tell of later attempts.
 OLD_NS = 3_600 * 10**9
 #: A file that did not change since this long before the attempt began tells of another one.
@@ -173,7 +175,9 @@ def look_into(
     ]
     left = max(0, reading.listed - sum(counts.values())) + (not reading.is_listed)
     told = Reading(**counts, left=left, seconds=round(clock.monotonic_s() - began_s, 3), troubles=tuple(troubles))
-    result = choose(death.attempt, files, death.started_ns, death.until_ns, rank_places(run.dir, death.attempt), told)
+    causes = {event.data.get("rank") for file in files for event in file.events if rank_of(event) <= 1}
+    places = rank_places(run.dir, death.attempt) or _hook_hosts(run.dir, causes)
+    result = choose(death.attempt, files, death.started_ns, death.until_ns, places, told)
     choose_now(result)
     kept = budget.kept()
     if not kept or not settings.kept_attempts:
@@ -203,6 +207,19 @@ def rank_places(run_dir: str, attempt: int) -> Mapping[int, str]:
         if isinstance(ranks, dict):
             return {int(rank): str(place)[:200] for rank, place in ranks.items() if str(rank).isdecimal()}
     return {}
+
+
+def _hook_hosts(run_dir: str, ranks: Iterable[object]) -> Mapping[int, str]:
+    """Rank -> host, from the first record of the hook's files; a trainer that tells nothing else tells that."""
+    found: dict[int, str] = {}
+    for rank in sorted(rank for rank in ranks if isinstance(rank, int))[:MAX_HOOK_FILES]:
+        with contextlib.suppress(OSError, ValueError, AttributeError):
+            header = json.loads(
+                read_head(str(Path(run_dir) / f"metrics.rank{rank:05d}.jsonl"), MAX_HEADER_BYTES).split(b"\n", 1)[0]
+            )
+            if isinstance(host := header.get("host"), str) and host:
+                found[rank] = host[:100]
+    return found
 
 
 def with_places(event: Event, places: Mapping[int, str]) -> Event:
