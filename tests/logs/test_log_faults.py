@@ -166,6 +166,11 @@ def test_without_a_world_size_the_missing_ranks_are_at_least_those():
     assert (data["ranks_missing"], data["world_size"], data["is_at_least"]) == ([3, 4], 6, True)
 
 
+def test_a_message_without_its_prefix_does_not_make_the_ranks_doubtful():
+    what = "  what():  [PG ID 0 PG GUID 0(default_pg) Rank 5] Process group watchdog thread terminated with exception: [Rank 5] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=2,\n"
+    assert only("WORLD_SIZE=8\n" + watchdogs([5, 7]) + what).data["ranks_missing"] == [0, 1, 2, 3, 4, 6]
+
+
 def test_a_rank_that_queued_less_work_than_the_others_is_behind():
     assert only(watchdogs([0, 1, 2, 3], {2: 77})).data["rank_behind"] == 2
 

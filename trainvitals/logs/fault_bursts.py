@@ -44,7 +44,7 @@ class Seen:
     host: str | None = None
     ranks: set[int] = field(default_factory=set)
     is_sub_group: bool = False
-    is_by_group: bool = False
+    has_job_rank: bool = False
     detail: dict[str, Any] = field(default_factory=dict)
     work: list[list[int]] = field(default_factory=list)
 
@@ -63,7 +63,7 @@ class Seen:
             self.host = origin.host
         if origin.rank is not None and len(self.ranks) < MAX_RANKS:
             self.ranks.add(origin.rank)
-        self.is_by_group = self.is_by_group or origin.is_group_rank
+        self.has_job_rank = self.has_job_rank or (origin.rank is not None and not origin.is_group_rank)
         if not origin.is_group_rank and None not in (origin.rank, origin.group_rank):
             self.is_sub_group = self.is_sub_group or origin.rank != origin.group_rank
         for name, value in {**detail, "local_rank": origin.local_rank, "gpu": origin.gpu}.items():
@@ -156,7 +156,7 @@ def _missing(one: Seen, ranks: list[int], world_size: int) -> dict[str, Any]:
     size = world_size if is_known else max(ranks) + 1
     seen = set(ranks)
     missing = [rank for rank in range(size) if rank not in seen]
-    if one.is_by_group and len(missing) > len(seen):
+    if not one.has_job_rank and len(missing) > len(seen):
         return data  # a few ranks, numbered within their group: most of the job is not in it
     data |= {"world_size": size, "ranks_missing": missing[:MAX_NAMED_RANKS], "ranks_missing_count": len(missing)}
     return data if is_known else data | {"is_at_least": True}
