@@ -47,6 +47,13 @@ def test_a_hanging_collective_says_who_waited_and_who_said_nothing():
     assert {finding.rule for finding in closed if not finding.is_open} == {"nccl_timeout", "run_dead"}
 
 
+def test_few_that_waited_blame_nobody():
+    engine = trained()
+    engine.update(fault(101, {**TIMEOUT, "ranks_seen_count": 2, "ranks_missing": list(range(6)), "ranks_missing_count": 6}))
+    messages = [finding.message for finding in engine.tick(START_NS + 170 * S) if finding.rule == "nccl_timeout"]
+    assert "6 others said nothing" in messages[0] and "rank 0" not in messages[0]
+
+
 def test_memory_that_was_used_up_and_did_not_end_the_run_is_a_mark():
     engine = trained()
     engine.update(fault(101, {"class": "out_of_memory", "memory": "gpu", "rank": 12, "host": "node17"}))

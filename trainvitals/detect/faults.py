@@ -80,7 +80,10 @@ def _message(rule: str, event: Event, step: int) -> str:
     waited = data.get("ranks_seen_count")
     parts = [f"{format_count(waited, 'rank')} waited"] if _is_whole(waited) else []
     missing = [rank for rank in data.get("ranks_missing") or () if _is_whole(rank)]
-    if missing:
+    silent = data.get("ranks_missing_count")
+    if _is_whole(silent) and _is_whole(waited) and silent > waited:
+        parts.append(f"{silent:,} others said nothing (a part of the job waited, or the log does not hold all ranks)")
+    elif missing:
         places = data.get("ranks_missing_places") or {}
         shown = [f"{rank} [{places[str(rank)]}]" if str(rank) in places else str(rank) for rank in missing[:NAMED_RANKS]]
         named = ", ".join(shown) + (" …" if len(missing) > NAMED_RANKS else "")
