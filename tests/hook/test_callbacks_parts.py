@@ -9,9 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from trainvitals.hook import Recorder
 from trainvitals.hook.guard import Failures, Guarded, never_raises
 from trainvitals.hook.pace import Pace
 from trainvitals.hook.rank_board import SLOTS, BoardReader, RankBoard, Sample, rank_statistics, replica_mismatches
+from trainvitals.logs.parser import Parser
+from trainvitals.records import Step
 
 TIMEOUT_S = 30.0
 
@@ -276,6 +279,17 @@ def test_the_slowest_rank_is_the_last_one_at_the_first_all_reduce():
     assert (found["slowest_rank"], found["pre_all_reduce_rank_max_s"], found["step_time_rank_max_s"]) == (1, 0.9, 1.2)
     without = [Sample(rank, 50, 1.0, 0.5, step_s, math.nan) for rank, step_s in ((0, 1.2), (1, 1.1))]
     assert rank_statistics(without, 2)["slowest_rank"] == 0
+
+
+def test_what_rank_0_records_is_read_under_the_names_of_the_schema(tmp_path):
+    found = rank_statistics([sample(rank, loss) for rank, loss in enumerate((2.0, 2.1, 5.0))], 3)
+    with Recorder(tmp_path, run="tiny") as recorder:
+        recorder.log(50, {"loss": 2.0, **found})
+    parser = Parser()
+    records = parser.feed((tmp_path / "metrics.rank00000.jsonl").read_bytes())
+    (step,) = [record for record in records if isinstance(record, Step)]
+    assert step.values == {"loss": 2.0, **found}
+    assert step.values["worst_rank"] == 2
 
 
 def test_missing_ranks_are_counted():

@@ -32,7 +32,7 @@ class DeviceValues:
                 self._names.append(name)
                 on_device.append(value.detach().reshape(()))
             else:
-                self._values[name] = float(value.detach())
+                self._values[name] = _host_number(value)
         if on_device:
             self._buffer, self._copied = start_copy(on_device)
 
@@ -51,6 +51,13 @@ class DeviceValues:
             self._values.update(zip(self._names, self._buffer.tolist(), strict=True))
             self._copied = None
         return self._values
+
+
+def _host_number(value: Any) -> float | None:
+    try:
+        return float(value.detach())
+    except (TypeError, ValueError, RuntimeError):  # complex numbers, tensors without data; None is counted as skipped
+        return None
 
 
 def start_copy(scalars: list[Any]) -> tuple[Any, Any]:
