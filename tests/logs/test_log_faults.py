@@ -134,6 +134,12 @@ def test_a_traceback_between_lines_of_other_processes_is_followed():
     assert (event.data["class"], event.data["exception"], event.data["rank"]) == ("exception", "ValueError", 3)
 
 
+def test_a_traceback_glued_to_a_progress_bar_is_followed():
+    first, *rest = traceback("ValueError: bad batch", prefix="[rank12]: ").splitlines(keepends=True)
+    event = only(" 10%|█   | 38/500 [1:10:00<14:11:00, 110.50s/it]" + first + "".join(rest))
+    assert (event.data["exception"], event.data["rank"]) == ("ValueError", 12)
+
+
 def test_a_rich_box_is_a_traceback():
     box = "╭──── Traceback (most recent call last) ────╮\n│ /x/train.py:3 in main │\n╰──────────╯\nValueError: bad batch\n"
     assert only(box).data["exception"] == "ValueError"

@@ -51,6 +51,7 @@ _PEERS = frozenset(
      "DistStoreError", "DistBackendError"}
 )  # fmt: skip
 _LAUNCHERS = frozenset({"CalledProcessError", "SystemExit", "ProcessExitedException", "ProcessRaisedException", "RayActorError"})
+_GLUED = re.compile(r"(?:\[(?:default|rank)\d{1,7}\]: ?){1,2}$", re.ASCII)
 _FIELD = re.compile(r"\b(time|host|rank|exitcode|error_file|traceback)\s{0,8}: (.{0,300})", re.ASCII)
 
 
@@ -92,10 +93,14 @@ class Tracebacks:
 
     def feed(self, line: str, prefix: str) -> Uncaught | None:
         """The exception that this line ends a traceback with."""
+        at = line.find(BEGIN)
+        # Glued to a progress bar, it has its prefix in the middle of the line; the next lines have it at their beginning.
+        if at > 0 and (glued := _GLUED.search(line[max(0, at - 40) : at])):
+            prefix = glued[0]
         known = self._open.get(prefix)
         if line.startswith(HARMLESS) and prefix not in self._harmless:
             self._harmless = [*self._harmless[-MAX_OPEN:], prefix]
-        if BEGIN in line:
+        if at >= 0:
             is_harmless = prefix in self._harmless
             if is_harmless:
                 self._harmless.remove(prefix)
