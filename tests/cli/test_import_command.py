@@ -375,6 +375,9 @@ def test_a_log_of_the_hook_keeps_its_attempts_and_tells_of_changed_settings(plac
     assert place.run(recorder.path) == 0
     assert said(capsys)[0]["attempts"] == [1, 2]
     assert any("lr 3e-4 → 1e-4" in event[4] for event in place.events("finding"))
+    (place.run_dir / "metrics.rank00000.jsonl").touch()
+    assert place.run(place.file("train.log", megatron(1, 5))) == 0
+    assert "attempts of its own" in capsys.readouterr().err
     assert json.loads((place.run_dir / "metadata" / "attempt-00002.json").read_text())["sections"]["config"]["lr"] == 1e-4
 
 

@@ -6,7 +6,7 @@ import argparse
 import contextlib
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ from trainvitals.store.protocol import Store
 from trainvitals.store.rollup_driver import GRACE_NS, DirtyNotes, RollupDriver
 from trainvitals.store.sink import open_sink, spool_stats, waiting_s
 from trainvitals.watch.importer import Counts, Importer
+from trainvitals.watch.sources import HOOK_FILE
 
 SOME_REFUSED = 1
 BAR_WIDTH = 24
@@ -66,7 +67,7 @@ def run(options: argparse.Namespace) -> int:
     format = options.format or run_settings.log_format
     timezone = options.timezone or run_settings.log_timezone
     inputs = find_inputs(options.files, format, timezone, custom, progress.read)
-    for note in inputs.notes:
+    for note in [*inputs.notes, *_about_the_hook(run_settings, inputs)]:
         _say(note)
     try:
         Path(run_settings.dir).mkdir(parents=True, exist_ok=True)
@@ -124,6 +125,17 @@ def _import(
         progress.end()
         reader.close()
         sink.close()
+
+
+def _about_the_hook(run_settings: RunSettings, inputs: Inputs) -> Iterator[str]:
+    """One start is one attempt only as long as one source tells its steps."""
+    is_from_hook = run_settings.steps_from == "hook" or (
+        run_settings.steps_from == "auto" and (Path(run_settings.dir) / HOOK_FILE).exists()
+    )
+    if is_from_hook and any(not Path(name).name.startswith("metrics.rank") for name in inputs.sizes):
+        yield (
+            f"the steps of {run_settings.name} come from the hook's file; a log of the same starts is stored as attempts of its own."
+        )
 
 
 def _refused(sink: object) -> int:
