@@ -33,3 +33,10 @@ def test_lines_that_all_ranks_print_and_a_rotation_are_no_loss_but_an_overlong_l
     with log.open("a") as file:
         file.write("x" * 70_000 + "\n")
     assert lost(bench) == 1
+
+
+def test_what_was_lost_is_noted_by_kind_once_and_not_at_every_heartbeat(bench, tmp_path):
+    (tmp_path / "train.log").write_text(LINE.format(1) + "x" * 70_000 + "\n")
+    assert [lost(bench) for _ in range(3)] == [1, 1, 1]
+    (told,) = [event for event in bench.events("watch") if "lost_by_kind" in event.data]
+    assert told.data["lost_by_kind"] == {"capped_lines": 1} and "capped lines: 1" in told.text

@@ -37,8 +37,9 @@ from trainvitals.watch.sources import RunSources
 MAX_PENDING_POINTS = 200_000
 #: Findings kept in mind so that their later states fall on the same stored event.
 MAX_REMEMBERED = 2_000
-#: Store faults are told once in this time.
+#: Store faults are told once in this time, and what could not be read (a page shows its kinds) once in that.
 TELL_AGAIN_S = 60.0
+LOST_AGAIN_S = 600.0
 
 
 @dataclass
@@ -87,7 +88,8 @@ class Watchdog:
         self._trips: list[Finding] = []
         self._last_step: int | None = None
         self._last_step_ns: int | None = None
-        self._heartbeat_due_s = clock.monotonic_s()
+        self._heartbeat_due_s = self._lost_due_s = clock.monotonic_s()
+        self._told_lost: dict[str, int] = {}
         self._started = (clock.time_ns(), clock.monotonic_s())
         self._told_s: float | None = None
         self._scan_error = ""
@@ -186,10 +188,10 @@ class Watchdog:
             self.note(flapping)
             self._pending.announcements.append(flapping)
 
-    def note(self, text: str, **data: Any) -> None:
-        """Record something of the watchdog's own life (start, stop)."""
+    def note(self, text: str, subject: str = "watch", **data: Any) -> None:
+        """Record something of the watchdog's own life (start, stop). subject: tells notes of one moment apart."""
         now_ns = self._clock.time_ns()
-        identifier = event_id(self._run.name, "watch", now_ns)
+        identifier = event_id(self._run.name, subject, now_ns)
         self._add_event(Event("watch", now_ns, id=identifier, source="watch", text=text, data=data))
 
     def _take(self, record: Step | Event) -> None:
@@ -296,14 +298,17 @@ class Watchdog:
             return
         self._heartbeat_due_s = now_s + self._settings.watch.heartbeat_s
         counters = self._counters
-        lost = (
-            counters.bad_points
-            + counters.detector_errors
-            + counters.hook_lost
-            + counters.flooded_events
-            + self._metadata.left_out
-            + sum(count for name, count in self._sources.counters.items() if name not in HARMLESS_COUNTERS)
-        )
+        kinds = {
+            "bad_points": counters.bad_points, "detector_errors": counters.detector_errors, "hook_lost": counters.hook_lost,
+            "flooded_events": counters.flooded_events, "metadata_left_out": self._metadata.left_out,
+            **{name: count for name, count in self._sources.counters.items() if name not in HARMLESS_COUNTERS},
+        }  # fmt: skip
+        kinds = {name: count for name, count in kinds.items() if count}
+        lost = sum(kinds.values())
+        if kinds and kinds != self._told_lost and now_s >= self._lost_due_s:
+            self._told_lost, self._lost_due_s = kinds, now_s + LOST_AGAIN_S
+            told = ", ".join(f"{name.replace('_', ' ')}: {count:,}" for name, count in kinds.items())
+            self.note(f"not everything could be read or kept: {told}", "lost", lost_by_kind=kinds)
         fields: dict[str, float | int | str | bool] = {"ranks": 1, "alive": 1, "lost_records": lost}
         if self._last_step is not None and self._last_step_ns is not None:
             fields |= {
