@@ -140,6 +140,11 @@ def test_a_traceback_glued_to_a_progress_bar_is_followed():
     assert (event.data["exception"], event.data["rank"]) == ("ValueError", 12)
 
 
+@pytest.mark.parametrize("stamp", ["2026-01-02T03:04:05.123456789Z stderr F ", "2026-01-02 03:04:05,123 ", "704.7s\t1458\t"])
+def test_a_traceback_with_a_time_before_every_line_is_followed(stamp):
+    assert only(traceback("ValueError: bad batch", prefix=stamp)).data["exception"] == "ValueError"
+
+
 def test_a_rich_box_is_a_traceback():
     box = "╭──── Traceback (most recent call last) ────╮\n│ /x/train.py:3 in main │\n╰──────────╯\nValueError: bad batch\n"
     assert only(box).data["exception"] == "ValueError"

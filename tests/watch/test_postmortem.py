@@ -244,6 +244,14 @@ def test_other_attempts_files_are_not_looked_at(tmp_path):
     assert done.postmortem.cause is not None and done.postmortem.cause.kind == "nccl_timeout" and done.postmortem.suspects == (3,)
 
 
+def test_a_start_in_the_future_hides_no_file(tmp_path):
+    folder = ranks(tmp_path)
+    run = RunSettings(name="r", dir=str(tmp_path), rank_logs=(str(folder / "*"),))
+    death = Death(1, time.time_ns(), started_ns=time.time_ns() + 8 * 3600 * 10**9)
+    done = look_into(run, LogSettings(), death, SystemClock(), 20.0, lambda _chosen: None)
+    assert done.postmortem.reading.skipped == 0 and done.postmortem.cause is not None
+
+
 def test_torchruns_log_directory_tells_the_rank(tmp_path):
     for rank in range(4):
         folder = tmp_path / "ranks" / "none_ab" / "attempt_0" / str(rank)

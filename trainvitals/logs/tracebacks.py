@@ -52,6 +52,12 @@ _PEERS = frozenset(
 )  # fmt: skip
 _LAUNCHERS = frozenset({"CalledProcessError", "SystemExit", "ProcessExitedException", "ProcessRaisedException", "RayActorError"})
 _GLUED = re.compile(r"(?:\[(?:default|rank)\d{1,7}\]: ?){1,2}$", re.ASCII)
+#: What a collector of logs writes before every line: a time (Kubernetes, ``ts``), or seconds and a line number (notebooks).
+_STAMP = re.compile(
+    r"\[?\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)?\]?[ \t](?:std(?:err|out) [FP] )?"
+    r"|\d{1,9}\.\d{1,3}s\t\d{1,9}\t",
+    re.ASCII,
+)
 _FIELD = re.compile(r"\b(time|host|rank|exitcode|error_file|traceback)\s{0,8}: (.{0,300})", re.ASCII)
 
 
@@ -111,6 +117,8 @@ class Tracebacks:
         if known is None:
             return None
         known[0] += 1
+        if stamp := _STAMP.match(line):
+            line = line[stamp.end() :]
         if line[:1] in " \t│╭╰|":
             known[2] = known[2] or int(_ARGUMENTS.search(line[:400]) is not None)
             return None

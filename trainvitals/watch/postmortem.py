@@ -150,6 +150,8 @@ def look_into(
     """Read, judge, keep. ``choose_now`` is told the answer before anything is written."""
     began_s = clock.monotonic_s()
     tails_dir = str(Path(run.dir) / TAILS_DIR)
+    if death.started_ns is not None and death.started_ns > clock.time_ns():
+        death = replace(death, started_ns=None)  # a log whose time zone is not what the settings say
     since_ns = None if death.started_ns is None else death.started_ns - SLACK_NS
     scanner = TailScanner(run.log_timezone)
     budget = TailBudget(settings.kept_bytes if settings.kept_attempts else 0)
