@@ -110,6 +110,9 @@ class TrainvitalsCallback(Guarded, TrainerCallback):  # type: ignore[misc]
         for short, name in (("tp", "tp_size"), ("cp", "cp_size"), ("dp_shard", "dp_shard_size"), ("dp", "dp_replicate_size")):
             if isinstance(size := getattr(parallel, name, None), int):
                 layout[short] = size
+        zero = getattr(getattr(args, "hf_deepspeed_config", None), "get_value", None)
+        if callable(zero) and isinstance(stage := zero("zero_optimization.stage"), int):
+            layout["zero_stage"] = stage
         dtype = str(getattr(model, "dtype", "")).removeprefix("torch.")
         precision = "bf16" if args.bf16 else "fp16" if args.fp16 else PRECISIONS.get(dtype, dtype or "fp32")
         self._recorder.describe(config, layout=layout, precision=precision, max_grad_norm=args.max_grad_norm)

@@ -48,6 +48,7 @@ NAMES = {
     "consumed_samples": "samples",
     "train_step_timing in s": "step_time_s",
     "TFLOPS_per_GPU": "tflops_per_gpu",
+    "tflops_per_sec_per_gpu": "tflops_per_gpu",
 }
 VALIDATION_LOSSES = ("val_loss", "validation_loss", "val/loss", "valid_loss", "eval_loss", "val_loss_epoch")
 LAYOUT = {
