@@ -72,3 +72,12 @@ def test_the_last_record_waits_for_silence_or_the_end():
 def test_a_torn_log_reads_the_same_in_any_pieces(name):
     raw = (DATA / name).read_bytes()
     assert read_in_pieces(raw, 37) == read_in_pieces(raw, 100_000)
+
+
+@pytest.mark.parametrize(
+    "prefix", ["2026-01-02T03:04:{:02}.123Z ", "trainer-1  | ", "Jan 02 03:04:{:02} node7 python[12]: ", "> "]
+)
+def test_what_a_log_service_puts_before_each_line_hides_no_value(prefix):
+    lines = ["[batch=7/9]:", "\t Train time/batch: 6", "\t Train loss/train/total: 3.5", "other Train loss/train/total: 9.5"]
+    _, steps, _ = read("".join(prefix.format(second) + line + "\n" for second, line in enumerate(lines)))
+    assert [(step.step, step.values) for step in steps] == [(7, {"loss": 3.5})]

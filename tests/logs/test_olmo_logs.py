@@ -91,3 +91,12 @@ def test_evaluation_progress_opens_no_record():
 def test_a_torn_log_reads_the_same_in_any_pieces(name):
     raw = (DATA / name).read_bytes()
     assert read_in_pieces(raw, 37) == read_in_pieces(raw, 100_000)
+
+
+@pytest.mark.parametrize(
+    "prefix", ["2026-01-02T03:04:{:02}.123Z ", "trainer-1  | ", "Jan 02 03:04:{:02} node7 python[12]: ", "> "]
+)
+def test_what_a_log_service_puts_before_each_line_hides_no_value(prefix):
+    lines = [HEADER, "    train/CrossEntropyLoss=3.5", "    optim/total_grad_norm=0.5", "    x=1 and more"]
+    _, steps, _ = read("".join(prefix.format(second) + line + "\n" for second, line in enumerate(lines)))
+    assert [(step.step, step.values) for step in steps] == [(2, {"loss": 3.5, "grad_norm": 0.5})]

@@ -16,7 +16,7 @@ from trainvitals.logs.times import LineTimes
 from trainvitals.logs.values import json_safe, parse_number, slug
 
 _HEADER = re.compile(
-    r"(?:^|\s)(?:\[epoch=(\d{1,9})\])?\[(batch|token|sample|iteration|second)=(\d{1,20})(?:/(\d{1,20}))?\]:\s*(?=Train |\Z)",
+    r"(?:^|[\s:|])(?:\[epoch=(\d{1,9})\])?\[(batch|token|sample|iteration|second)=(\d{1,20})(?:/(\d{1,20}))?\]:\s*(?=Train |\Z)",
     re.ASCII,
 )
 _PAIR = re.compile(r"\bTrain ([^:\t]{1,150}): (\S{1,60})")
@@ -86,10 +86,16 @@ class Composer(BlockByBlock):
             step = int(done) if unit == "batch" and (epoch is None or epoch == "1") else None
             if unit == "batch" and step is None and total is not None:
                 step = (int(epoch) - 1) * int(total) + int(done)
-            records = self.begin(step, self._times.find(line[: found.start()][-100:]))
+            records = self.begin(step, self._times.find(line[: found.start()][-100:]), line)
             self._put_all(line[found.end() :])
             return records
-        if "Train " in line and line[:1].isspace() and self.is_open and _PAIR.match(line.lstrip()):
+        if (
+            self.is_open
+            and "Train " in line
+            and (found := _PAIR.search(line))
+            and found.start() > 0
+            and self.is_inside(line[: found.start()])
+        ):
             self._put_all(line)
             return []
         return [*self.close(), *self._start(line), *self._evaluation(line)]

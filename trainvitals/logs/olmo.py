@@ -20,9 +20,7 @@ from trainvitals.records import Event
 _HEADER = re.compile(
     r"(?:^|[\s\]])\[step=([\d,]{1,20})/(?:[\d,]{1,20}|\?\?\?)(?:, ?(?:epoch|eta)=[^\]\[]{1,80})?\]\s*\Z", re.ASCII
 )
-#: Log services put their own time before each line.
-_SERVICE_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,9})?Z (?=\s)", re.ASCII)
-_PAIR = re.compile(r"\s{2,40}([A-Za-z][^=]{0,150})=(\S{1,60})\s*\Z")
+_PAIR = re.compile(r"(?<!\s)\s{2,40}([A-Za-z][^=]{0,150})=(\S{1,60})\s*\Z")
 _LOSS = re.compile(r"CrossEntropyLoss\Z|CE loss\Z")
 _SAVING = re.compile(r"\bSaving checkpoint for step ([\d,]{1,20}) to '?([^\s']{1,1000})", re.ASCII)
 _SAVED = re.compile(r"\bCheckpoint for step ([\d,]{1,20}) saved successfully", re.ASCII)
@@ -82,10 +80,8 @@ class Olmo(BlockByBlock):
     def feed(self, line: str) -> list[Record]:
         if found := _HEADER.search(line) if "[step=" in line else None:
             self._last = int(found[1].replace(",", "") or 0)
-            return self.begin(self._last, self._times.find(line[: found.start()][-300:]))
-        if stamp := _SERVICE_TIME.match(line):
-            line = line[stamp.end() :]
-        if pair := _PAIR.match(line) if "=" in line[:200] and line[:1].isspace() else None:
+            return self.begin(self._last, self._times.find(line[: found.start()][-300:]), line)
+        if "=" in line[:400] and (pair := _PAIR.search(line)) and self.is_inside(line[: pair.start()]):
             return self._pair(pair[1], pair[2], line)
         return [*self.close(), *(self._side_line(line) if _SIDE.search(line) else ())]
 
