@@ -131,3 +131,9 @@ def test_a_learning_rate_that_ran_away_is_evidence_and_a_warm_up_is_none() -> No
     mark, title, evidence = by_layer("loss_divergence", replace(KNOWN, lr_now=0.24, lr_usual=0.002))["code"]
     assert (mark, title) == ("!", "Learning rate 120× what it was") and evidence.startswith("0.24 now, 0.002 before the onset.")
     assert by_layer("loss_divergence", replace(KNOWN, lr_now=4e-3, lr_usual=2e-3))["code"][0] != "!"
+
+
+def test_a_start_that_told_its_settings_leaves_no_question_about_them() -> None:
+    assert by_layer("loss_spike", Evidence(onset_step=5_000, attempt_first_step=0, attempt=1))["code"][0] == "?"
+    told = Evidence(onset_step=5_000, attempt_first_step=0, attempt=1, tells_settings=True)
+    assert by_layer("loss_spike", told)["code"][0] == "–"

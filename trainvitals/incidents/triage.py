@@ -127,6 +127,7 @@ class Evidence:
 
     nodes: None = no node health is collected. nonfinite: metrics that are non-finite now or were in the incident.
     lr_now, lr_usual: learning rate now and before the onset. resumed_checkpoint: report of the checkpoint the running attempt started from, None = not known.
+    tells_settings: the attempt told what it is made of, so a change would have been found.
     """
 
     onset_step: int | None = None
@@ -144,6 +145,7 @@ class Evidence:
     has_grad_norm: bool = False
     resumed_from_step: int | None = None
     resumed_checkpoint: CheckpointReport | None = None
+    tells_settings: bool = False
 
 
 def triage(rule: str, evidence: Evidence) -> tuple[Check, ...]:
@@ -270,7 +272,7 @@ def _code(rule: str, evidence: Evidence) -> Check:
             f"A restart{resumed}: compare script, settings and what was loaded with the attempt before.",
         )  # fmt: skip
     configs = [e for e in evidence.events if e.kind == "attempt_start" and ("config" in e.data or "config_sha256" in e.data)]
-    if not configs:
+    if not (configs or evidence.tells_settings):
         return Check(
             "code",
             "?",
