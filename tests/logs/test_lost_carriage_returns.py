@@ -2,6 +2,7 @@
 
 import json
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -29,6 +30,23 @@ def test_bars_with_a_name_and_values_are_pieces_of_their_own():
 def test_a_bar_that_the_terminal_cut_ends_where_lightnings_next_one_begins():
     text = "Epoch 0:  10%|#  | 1/95 [00:10<00:15,  3.70it/s, train_lossEpoch 0:  20%|#  | 2/95 [00:10<00:15,  3.70it/s]\n"
     assert [piece[:20] for piece in LineFramer().feed(text.encode())] == ["Epoch 0:  10%|#  | 1", "Epoch 0:  20%|#  | 2"]
+
+
+@pytest.mark.parametrize("name", ["1|{}|Loss: 1.5: ", "Steps: ", "Train: ", "Fetching 8 files: ", ""])
+def test_bars_of_any_name_are_split(name):
+    draws = [name.format(done) + bar(done) for done in (7, 8, 9)]
+    assert LineFramer().feed("".join(draws).encode() + b"\n") == draws
+
+
+def test_the_bracket_of_a_prefix_ends_no_bar():
+    assert LineFramer().feed(("[22:14:10] " + bar(7) + bar(8) + "\n").encode()) == ["[22:14:10] " + bar(7), bar(8)]
+
+
+@pytest.mark.parametrize("prefix", ["0: ", " 12: ", "node-3: ", "[17] ", "trainer-1  | "])
+def test_a_launchers_prefix_before_a_bar_is_taken_off(prefix):
+    assert LineFramer().feed((prefix + bar(7) + "\n" + prefix + "  5% 7/500 [00:10<00:10]\n").encode()) == [
+        bar(7), "  5% 7/500 [00:10<00:10]",
+    ]  # fmt: skip
 
 
 def test_a_line_of_bars_beyond_any_cap_is_given_out_whole_and_in_time():

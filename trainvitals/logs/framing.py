@@ -17,8 +17,8 @@ MAX_LINE_BYTES = 64 * 1024
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _LINE_END = re.compile(rb"[\r\n]")
 _ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\^_])")
-# A bare number before a colon or in brackets is a prefix only when no number follows: "1: 2" is somebody's data.
-_WORDS_FOLLOW = r"(?=\s*[^\s\d.+-])"
+# A bare number before a colon or in brackets is a prefix only when no number but a bar's follows: "1: 2" is somebody's data.
+_WORDS_FOLLOW = r"(?=\s*(?:[^\s\d.+-]|\d{1,3}%[| ]))"
 _PREFIX = re.compile(
     r"""(?:
       \[(?:
@@ -32,6 +32,7 @@ _PREFIX = re.compile(
     | (?!(?:step|iter|iteration|epoch|batch|loss|layer|level|update)[.\d-]*:)
       [A-Za-z][A-Za-z.-]*\d[A-Za-z0-9.-]{0,80}:[ ]WORDS  # DeepSpeed pdsh: gpu250, node-r7i4n5
     | \([\w.-]{1,80}(?:\([\w.-]{1,80}\))?[ ]pid=\d{1,9}(?:,[ ]ip=[\w.:-]{1,60})?\)[ ]  # Ray
+    | [A-Za-z][\w.-]{0,80}-\d{1,4}[ ]{1,40}\|[ ]     # docker compose
     | \d\d:\d\d:\d\d\.\d{3}[ ]                       # ts
     )""".replace("WORDS", _WORDS_FOLLOW),
     re.VERBOSE | re.ASCII,

@@ -16,6 +16,10 @@ _EXAMPLES = re.compile(r"\bNum examples = ([\d,]{1,15})", re.ASCII)
 _BATCH = re.compile(r"\bTotal train batch size \([^()]{1,60}\) = ([\d,]{1,15})", re.ASCII)
 
 
+#: ``Map (num_proc=4):``, but neither systemd's ``python[1234]:`` nor a logger's ``INFO:root:``.
+_NAMED = re.compile(r"(?<!\])(?<!INFO:root):\s{0,400}\Z")
+
+
 def last_bar(text: str, wanted_total: int) -> tuple[int, int] | None:
     """(steps done, total) of the last training bar in ``text``; ``wanted_total``: 0 = any.
 
@@ -26,7 +30,7 @@ def last_bar(text: str, wanted_total: int) -> tuple[int, int] | None:
     last = None
     for found in _BAR.finditer(text):
         done, total = int(found[1]), int(found[2])
-        if not text[: found.start()].rstrip().endswith(":") and (not wanted_total or total == wanted_total):
+        if not _NAMED.search(text[: found.start()][-500:]) and (not wanted_total or total == wanted_total):
             last = (done, total)
     return last
 
