@@ -87,6 +87,15 @@ def test_a_rewind_is_newer_than_what_it_repeats():
     assert len(starts) == 2
 
 
+def test_a_restart_in_a_container_of_another_time_zone_is_a_rewind():
+    line = "2026-01-02 {:02d}:04:{:02d},001 - root - INFO - step: {}  loss:  7.6  grad_norm:  3.5  memory: 40.5GiB(51.20%)  tps: 9,050  tflops: 2.7  mfu: 28.39%\n"
+    data = "".join(line.format(11, step, step) for step in range(1, 50)) + "".join(
+        line.format(3, step, step) for step in range(20, 40)
+    )
+    _, steps, _ = attempts_of(data.encode())
+    assert [step for attempt, step in steps if attempt == 2] == list(range(20, 40))
+
+
 @pytest.mark.parametrize("prefix", ["[rank{}]:", "{}: ", "[default{}]:", "gpu{}: ", "[17] [rank{}]: ", "(Actor pid={}) "])
 def test_old_steps_of_another_rank_are_no_rewind_where_a_launcher_names_ranks(prefix):
     def block(rank, start, end):

@@ -5,7 +5,8 @@ Steps go up. An equal one is a repetition (all ranks print). A smaller one withi
 was loaded, a header was written) any next step is a new attempt.
 
 A rank whose output is held back in blocks of 8 KiB prints many old steps at once. They are no rewind, and repetitions, when
-their times are older than the newest step's (what was started again is newer), or when the launcher's prefix names another
+their times are older than the newest step's by up to ``MAX_HELD_BACK_NS`` (what was started again is newer; a clock that
+was set, or a container in another time zone, is further off), or when the launcher's prefix names another
 rank than that of the newest step, and that rank goes on where it stood itself (or begins where the attempt began).
 """
 
@@ -19,6 +20,7 @@ from trainvitals.schema import SECOND_NS
 
 #: How many logged points ranks may overtake each other.
 REORDER_POINTS = 5
+MAX_HELD_BACK_NS = 1800 * SECOND_NS
 _MAX_ORIGINS = 1024
 _MAX_COUNTED_STEPS = 200
 
@@ -121,7 +123,7 @@ class AttemptTracker:
         if time_ns is not None and self._newest_ns is not None:
             # A time without a fraction is cut to its second.
             newest_ns = self._newest_ns if time_ns % SECOND_NS else self._newest_ns // SECOND_NS * SECOND_NS
-            if time_ns < newest_ns:
+            if newest_ns - MAX_HELD_BACK_NS <= time_ns < newest_ns:
                 return True
         if not origin or origin == self._newest_origin:
             return False
