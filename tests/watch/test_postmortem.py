@@ -252,6 +252,19 @@ def test_a_start_in_the_future_hides_no_file(tmp_path):
     assert done.postmortem.reading.skipped == 0 and done.postmortem.cause is not None
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file to another user")
+def test_a_link_to_another_users_file_is_not_read(tmp_path):
+    folder = ranks(tmp_path, count=1, dead=0)
+    secret = tmp_path / "secret.txt"
+    secret.write_text(OOM.format(9))
+    (folder / "rank_9.err").symlink_to(secret)
+    (folder / "latest.err").symlink_to(folder / "rank_0.err")
+    os.chown(secret, 4321, 4321)
+    done = look(tmp_path)
+    assert (done.postmortem.reading.read, done.postmortem.reading.unreadable) == (2, 1)
+    assert any("another user" in trouble for trouble in done.postmortem.reading.troubles)
+
+
 def test_torchruns_log_directory_tells_the_rank(tmp_path):
     for rank in range(4):
         folder = tmp_path / "ranks" / "none_ab" / "attempt_0" / str(rank)

@@ -133,7 +133,10 @@ class TailReading:
         if path.endswith(_SKIPPED_SUFFIXES):
             return ReadFile(path, None)
         try:
-            status = Path(path).stat()
+            status, link = Path(path).stat(), Path(path).lstat()
+            if status.st_uid != link.st_uid:
+                # Ends are kept for the run's group: who may write into the log directory must not choose what is read.
+                return ReadFile(path, None, "a link to a file of another user")
             if self._changed_since_ns is not None and status.st_mtime_ns < self._changed_since_ns:
                 return ReadFile(path, None)
             return ReadFile(path, read_tail(path, self._tail_bytes))
