@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trainvitals.logs.jsonl import Jsonl
+from trainvitals.logs.parser import Parser
 from trainvitals.logs.times import LineTimes
 from trainvitals.records import Event, Step
 
@@ -208,3 +209,14 @@ def test_a_hostile_line_takes_no_time(unit):
     start = time.process_time()
     Jsonl.claims(line)
     assert time.process_time() - start < 0.05
+
+
+def test_an_evaluation_in_mmengines_scalars_is_no_step_whatever_its_step_counts():
+    train = '{{"lr": 0.01, "data_time": 0.1, "loss": {}, "time": 0.3, "epoch": 1, "iter": {}, "memory": 9, "step": {}}}\n'
+    text = "".join(train.format(2.5 - n / 10, 50 * n, 50 * n) for n in (1, 2))
+    text += '{"coco/bbox_mAP": 0.25, "data_time": 0.1, "time": 0.2, "step": 1}\n' + train.format(2.2, 150, 150)
+    parser = Parser()
+    records = parser.feed(text.encode()) + parser.finish()
+    steps, events = [r for r in records if isinstance(r, Step)], [r for r in records if isinstance(r, Event)]
+    assert [(s.step, s.attempt) for s in steps] == [(50, 1), (100, 1), (150, 1)]
+    assert [(e.kind, e.step) for e in events if e.kind == "message"] == [("message", 100)]

@@ -78,8 +78,8 @@ class Jsonl:
                 continue
             if row.time_ns is None:
                 row.time_ns = self._times.find(line[: line.find("{")])
-            if flat.get("mode") == "val" and "iter" in flat:
-                row.step = self._epochs.last  # mmcv: its ``iter`` is that of the validation
+            if (flat.get("mode") == "val" and "iter" in flat) or (_is_evaluation(flat) and row.step < self._epochs.last):
+                row.step = self._epochs.last  # mmcv's ``iter`` is that of the validation, mmengine's ``step`` the epoch
             elif not _counts_epochs(flat):
                 row.step = self._epochs.number(row.step, as_number(flat.get("epoch")))
             records.extend(self._joiner.add(row))
@@ -102,6 +102,11 @@ class Jsonl:
 
 def _counts_epochs(flat: Mapping[str, Any]) -> bool:
     return not any(meaning_of(name).kind == "step" for name in flat)
+
+
+def _is_evaluation(flat: Mapping[str, Any]) -> bool:
+    """mmengine's rows of an evaluation have the times of one, and nothing that is of a training."""
+    return "data_time" in flat and "time" in flat and not any("loss" in name or name in ("lr", "iter") for name in flat)
 
 
 def _objects(line: str) -> list[dict[str, Any]] | None:
@@ -170,6 +175,7 @@ def _row(flat: Mapping[str, Any], times: LineTimes) -> Row | None:
         row.put(named, number)
         return row
     is_validation = flat.get("mode") == "val" or flat.get("split") in ("val", "valid", "validation", "eval", "test")
+    is_validation = is_validation or _is_evaluation(flat)
     for name, number in cells:
         row.put(f"val/{name}" if is_validation else name, number)
     return row
