@@ -16,6 +16,9 @@ from trainvitals.web.view import Configuration
 
 LABELS = {"pause": "Pause…", "resume": "Resume…", "checkpoint": "Checkpoint now…"}
 
+#: On a phone the name and the beginning of its value are seen at once.
+COLUMNS = {"key": st.column_config.TextColumn(width=190), "section": st.column_config.TextColumn(width=100)}
+
 
 def state(seen: Look) -> None:
     control = seen.run.control
@@ -80,12 +83,12 @@ def audit(seen: Look) -> None:
 def configuration_frame(rows: list[ConfigurationRow], *, is_compared: bool) -> pd.DataFrame:
     """Keys and values, and what was there at the start before."""
     columns = {
-        "section": [row.section for row in rows],
         "key": [row.key for row in rows],
         "value": [row.value for row in rows],
     }
     if is_compared:
         columns["at the start before"] = ["" if row.before is None else row.before for row in rows]
+    columns["section"] = [row.section for row in rows]
     return pd.DataFrame(columns)
 
 
@@ -129,10 +132,10 @@ def configuration() -> None:
         if rows:
             st.dataframe(
                 configuration_frame(rows, is_compared=before is not None), hide_index=True, key="tv_configuration",
-                height=table_height(len(rows)),
+                height=table_height(len(rows)), column_config=COLUMNS,
             )  # fmt: skip
             st.text(
-                f"{len(rows):,} of {sum(map(len, start.sections.values())):,} keys · a click on a cell shows all of it · ••• is a secret"
+                f"{len(rows):,} of {sum(map(len, start.sections.values())):,} keys · double-click a cell for all of it · ••• is a secret"
             )
         else:
             st.text("No key like that.")

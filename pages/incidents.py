@@ -97,7 +97,7 @@ def detail(incident: Incident, seen: Look) -> None:
         st.text(f"Seen: {story.symptom.name}. First suspect: {story.symptom.suspect}.")
         st.text(story.symptom.action)
         check_list(story.checks, key="tv_incident_checks")
-    with left:
+    with right:
         changes(story)
     with right, st.container(key="tv-card-incident-findings"):
         st.text("Findings")

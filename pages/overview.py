@@ -116,6 +116,8 @@ def bottom() -> None:
         else:
             st.text("No collector reports node health here.")
     with st.container(key="tv-foot"):
+        if seen.run.reading:
+            st.text(seen.run.reading)
         st.text("Not watched: " + (" · ".join(seen.run.not_watched) if seen.run.not_watched else "nothing we know of") + ".")
 
 

@@ -29,6 +29,7 @@ from trainvitals.web.attempts import attempts_of, phase_of
 from trainvitals.web.configuration import ConfigurationReader
 from trainvitals.web.death import newest_death, reading_words, told_in
 from trainvitals.web.facts import Facts, sort_out
+from trainvitals.web.lost import reading_health
 from trainvitals.web.metrics import is_about_metrics, last_rows, metrics_now, pace
 from trainvitals.web.not_watched import not_watched
 from trainvitals.web.spool import SpoolNumbers
@@ -43,7 +44,9 @@ EVENT_READS: tuple[tuple[tuple[str, ...], int], ...] = (
     (("checkpoint",), 2000),
     (("attempt_start", "attempt_end", "resume", "postmortem"), 1000),
     (("control", "breaker", "annotation"), 500),
-    (("data", "fault", "message", "phase", "watch"), 500),
+    (("fault",), 300),
+    (("data", "message", "phase"), 500),
+    (("watch",), 100),
 )
 LEVEL_RANK = {level: rank for rank, level in enumerate(VerificationLevel)}
 
@@ -120,6 +123,7 @@ def run_view(
     )
     nonfinite = [(m.name, m.nonfinite) for m in metrics.values() if m.nonfinite is not None]
     about = incident or _incident_of(found, inputs, run.name)
+    made_of = (configurations or ConfigurationReader()).of(store, run.name, attempts, now_ns)
     return RunView(
         settings=run,
         taken_at_ns=now_ns,
@@ -138,6 +142,7 @@ def run_view(
             nonfinite,
             "grad_norm" in metrics,
             metrics.get("lr"),
+            any(attempt and one.attempt == attempt.number for one in made_of),
         ),
         attempts=attempts,
         last_step=inputs.last_step,
@@ -157,9 +162,9 @@ def run_view(
         findings=facts.findings,
         events=facts.events,
         control_history=tuple(sorted([*facts.control, *requests], key=lambda event: event.time_ns or 0)),
-        not_watched=not_watched(run, control, facts, nodes, seen_ns, now_ns, settings, lost, spool),
-        lost_records=lost,
-        configurations=(configurations or ConfigurationReader()).of(store, run.name, attempts, now_ns),
+        not_watched=not_watched(run, control, facts, nodes, seen_ns, now_ns, settings, spool),
+        reading=reading_health(lost, facts.events),
+        configurations=made_of,
         validations=(validations or ValidationReader()).of(store, run.name, now_ns),
     )
 
@@ -234,9 +239,10 @@ def checks_of(
     nonfinite: Sequence[tuple[str, NonFinite]] = (),
     has_grad_norm: bool = False,
     lr: MetricNow | None = None,
+    tells_settings: bool = False,
 ) -> tuple[Check, ...]:
     """The checks of one incident, from what a view holds; the incidents page uses it for older incidents too. lr: of an open
-    incident only."""
+    incident only. tells_settings: the attempt told what it is made of."""
     members = [finding for finding in findings if finding.id in incident.finding_ids]
     resumed = attempt.resumed_from_step if attempt else None
     seen = list(nonfinite)
@@ -257,6 +263,7 @@ def checks_of(
         lr_now=lr.value if lr is not None else None,
         lr_usual=lr.usual if lr is not None else None,
         resumed_from_step=resumed,
+        tells_settings=tells_settings,
         resumed_checkpoint=next((c for c in checkpoints if resumed is not None and c.step == resumed), None),
     )
     return triage(leading_rule(members, incident.rules, incident.family), evidence)

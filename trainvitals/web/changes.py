@@ -100,7 +100,7 @@ def full(changed: Changed) -> str:
     """Both values whole, when the line could not hold them; else empty."""
     shown = (short(changed.before, changed.key), short(changed.after, changed.key))
     whole = tuple(NOT_SET if value is None else masked(value) for value in (changed.before, changed.after))
-    return "" if shown == whole and shown[0] != shown[1] else f"before: {whole[0]}\nnow:    {whole[1]}"
+    return "" if shown == whole else f"before: {whole[0]}\nnow:    {whole[1]}"
 
 
 def lines_of(changes: Changes, most: int = 0) -> tuple[Line, ...]:

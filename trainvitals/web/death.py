@@ -123,7 +123,9 @@ def told_in(
         return replace(verdict, headline=f"{verdict.headline}; {sentence(death, zone)}") if death.read else verdict
     number = f"attempt {attempt}" if attempt is not None else "the run"
     at = f" at step {last_step:,}" if last_step is not None else ""
-    return replace(verdict, headline=f"{number} died{at}: {sentence(death, zone)}")
+    # What the breaker did stays; that nothing paused a process that is gone is no news.
+    automatic = verdict.automatic if verdict.automatic.startswith("Breaker:") else ""
+    return replace(verdict, headline=f"{number} died{at}: {sentence(death, zone)}", automatic=automatic)
 
 
 def reading_words(run: RunSettings, findings: Sequence[Finding], attempt: int | None, now_ns: int) -> str:

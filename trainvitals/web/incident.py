@@ -17,6 +17,11 @@ NEAR_NS = 30 * 60 * 10**9
 NEAR_KINDS = frozenset(
     {"attempt_start", "attempt_end", "resume", "fault", "postmortem", "breaker", "annotation", "message", "control"}
 )
+#: What is told in place of the rule's own row once the logs have named a cause.
+DEAD = Symptom(
+    "the run died", "the cause that the logs name", "cluster",
+    "Start with the line and the host above; what only followed comes later.",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -47,8 +52,11 @@ def incident_story(run: RunView, nodes: Sequence[NodeSample], incident: Incident
     checks = checks_of(
         run.findings, run.events, run.checkpoints, incident, onset_ns, attempt, nodes if incident.is_open else (), nonfinite,
         "grad_norm" in run.metrics, run.metrics.get("lr") if incident.is_open else None,
+        any(attempt and one.attempt == attempt.number for one in run.configurations),
     )  # fmt: skip
-    known = [event for event in [*run.events, *run.control_history] if event.kind in NEAR_KINDS]
+    known = [
+        event for event in [*run.events, *run.control_history] if event.kind in NEAR_KINDS and "validation_loss" not in event.data
+    ]
     known += data_changes([event for event in run.events if event.kind == "data"])
     near = [event for event in known if _is_near(event, onset_ns)]
     death = death_near(run.events, incident, findings)
@@ -58,7 +66,7 @@ def incident_story(run: RunView, nodes: Sequence[NodeSample], incident: Incident
     is_first = attempt is None or attempt.number <= 1
     told = [one.attempt for one in run.configurations]
     return IncidentStory(
-        symptom(leading_rule(findings, incident.rules, incident.family)),
+        DEAD if death is not None and death.cause_name else symptom(leading_rule(findings, incident.rules, incident.family)),
         checks,
         tuple(findings),
         tuple(sorted(near, key=lambda event: event.time_ns or 0)),

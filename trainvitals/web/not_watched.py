@@ -23,7 +23,6 @@ def not_watched(
     watch_seen_ns: int | None,
     now_ns: int,
     settings: Settings,
-    lost_records: int,
     spool: SpoolNumbers = NO_SPOOL,
 ) -> tuple[str, ...]:
     """Sentences without a full stop, the gravest first."""
@@ -61,8 +60,6 @@ def not_watched(
         lines.append("GPU health (no collector reports)")
     elif all(node.state == "no_gpu" for node in nodes):
         lines.append("GPU health (no NVIDIA driver on the nodes seen)")
-    if lost_records:
-        lines.append(f"{lost_records:,} records lost before they reached the store")
     lines.extend(spool.sentences())
     if facts.unreadable.count:
         lines.append(f"{facts.unreadable.count:,} stored events unreadable (last: {facts.unreadable.last[:QUOTE_LIMIT]})")

@@ -74,7 +74,7 @@ class RunView:
     beside the usual ones. checkpoint_history: (attempt, report), what each attempt left at each path, also where a later
     attempt wrote over it; ``checkpoints`` holds what is there now. suspects: path of each checkpoint that may hold damaged
     weights -> onset of the incident in which it was saved. configurations: of the newest starts that told theirs, newest first.
-    validations: losses on held-out data, by time.
+    reading: what could not be read or kept, "" = nothing. validations: losses on held-out data, by time.
     """
 
     settings: RunSettings
@@ -101,7 +101,7 @@ class RunView:
     events: tuple[Event, ...] = ()
     control_history: tuple[Event, ...] = ()
     not_watched: tuple[str, ...] = ()
-    lost_records: int = 0
+    reading: str = ""
     configurations: tuple[Configuration, ...] = ()
     validations: tuple[Validation, ...] = ()
 

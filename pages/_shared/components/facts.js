@@ -5,7 +5,7 @@ function openFacts(root) {
     update(component) {
       reconcile(root, (component.data && component.data.lines) || [], (line, index) => `${index}|${line.label}`, () => {
         const node = el("div"), body = el("div"), more = el("details");
-        more.append(el("summary", "", "all of it"), el("pre"));
+        more.append(el("summary", "", "more"), el("pre"));
         body.append(el("div", "tv-fact-value"), more);
         node.append(el("div", "tv-fact-label"), body);
         return node;
