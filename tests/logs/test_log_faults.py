@@ -360,6 +360,9 @@ TORCH_NCCL_ASYNC_ERROR_HANDLING is set; TORCH_NCCL_BLOCKING_WAIT is not
 Setting ds_accelerator to cuda (auto detect), errors are raised
  iteration 5/10 | lm loss: 2.0E+00 | number of nan iterations: 0 |
 ImportError is what you get without apex
+state, text, xid = "fail", "GPU has fallen off the bus", 79
+Root Cause (first observed failure) is where torchrun says what happened
+new uncorrectable ECC errors, an XID that means failing hardware
 """
 
 

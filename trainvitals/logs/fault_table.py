@@ -117,7 +117,7 @@ _ROWS: tuple[Row, ...] = (
     _row("No space left", r"No space left on device", "disk_full", 5),
     _row("Disk quota", r"Disk quota exceeded", "disk_full", 5),
     # GPU
-    _row("ECC", r"[Uu]ncorrectable ECC error|cudaErrorECCUncorrectable", "gpu_error", 5),
+    _row("ECC", r"[Uu]ncorrectable ECC error(?![s,])|cudaErrorECCUncorrectable", "gpu_error", 5),
     _row("NVLink error", r"[Uu]ncorrectable NVLink error", "gpu_error", 5),
     _row("fallen off the bus", r"has fallen off the bus", "gpu_error", 5),
     _row("device handle for", r"Unable to determine the device handle for (?:gpu|GPU)", "gpu_error", 5),
@@ -209,7 +209,7 @@ LITERALS = tuple(_BY_LITERAL)
 _CODE = re.compile(
     r"\s{0,200}(?:#(?!#)|//|\"\"\"|@\w|(?:if|elif|for|while|with|def|class|except|try|else)\b.{0,300}:\s{0,9}(?:#.{0,300})?$|raise \w[\w.]{0,80}\("
     r"|print\(|assert |return (?!code)|import \w|from [\w.]{1,80} import |(?:logg?er|logging|log)\.(?:info|error|warn|exception|debug|critical)|self\.\w"
-    r"|[A-Za-z_][\w.\[\]]{0,80} [+|]?= ?\S)",
+    r"|[A-Za-z_][\w.\[\]]{0,80}(?:, [A-Za-z_]\w{0,40}){0,6} [+|]?= ?\S)",
     re.ASCII,
 )
 _QUOTES = frozenset("\"'`")

@@ -196,6 +196,8 @@ class Faults:
         return "process_failed", level, detail
 
     def _add_root_cause(self, fields: dict[str, str]) -> None:
+        if not ("rank" in fields or "exitcode" in fields):
+            return  # somebody's text about such blocks
         code = _EXIT_CODE.search("exitcode : " + fields.get("exitcode", ""))
         kind, level, detail = self._by_exit_code(int(code[1]), 2, {}) if code else ("process_failed", 2, {})
         if (path := fields.get("error_file", "<N/A>")) != "<N/A>":
