@@ -213,3 +213,10 @@ def test_every_usual_name_of_a_validation_loss_is_an_event_and_no_step(name):
     _, steps, events = parse(f"epoch,step,train_loss,{name}\n0,9,2.5,\n0,19,,2.75\n")
     assert losses(steps) == {9: 2.5}
     assert [(event.step, event.data["validation_loss"]) for event in events] == [(19, 2.75)]
+
+
+def test_where_only_means_of_epochs_are_logged_they_are_the_training_loss():
+    text = "epoch,step,train_loss_epoch,val_loss_epoch\n0,99,,2.75\n0,99,2.5,\n1,199,,2.5\n1,199,2.25,\n"
+    steps, events = parse(text)[-2:]
+    assert losses(steps) == {99: 2.5, 199: 2.25}
+    assert [event.data["validation_loss"] for event in events if event.kind == "message"] == [2.75, 2.5]

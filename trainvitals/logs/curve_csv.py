@@ -13,6 +13,7 @@ rows is logged every few rows: its ``nan`` is padding until it was missing four 
 from __future__ import annotations
 
 import csv
+import re
 from typing import Any, ClassVar
 
 from trainvitals.logs.grammar import Record
@@ -26,6 +27,7 @@ _MAX_COLUMNS = 500
 _MAX_LEADING = 200
 _SEPARATORS = (",", ";", "\t")
 _NONE = Meaning("none")
+_OF_EPOCH = re.compile(r"(?<=loss)[_/. -]epoch\Z", re.IGNORECASE)
 #: The columns of a plain curve: there every row is a step, and ``nan`` always a non-finite value.
 _PLAIN = frozenset({*TRAIN_METRICS, "step", "iteration", "throughput", "attempt", "learning_rate"})
 _NAME_COLUMNS = frozenset({"tag", "metric", "metric_name", "name", "key"})
@@ -120,6 +122,9 @@ class _Table:
         self.value_at = lower.index("value") if "value" in lower else None
         if self.value_at is not None and {meaning.kind for meaning in self.meanings} <= {"step", "time", "none"}:
             self.meanings[self.value_at] = meaning_of("loss")
+        if not any(meaning.kind == "train" and meaning.is_of_a_step and "loss" in meaning.metric for meaning in self.meanings):
+            # Lightning with fewer batches an epoch than it logs steps: the mean of the epoch is the only training loss.
+            self.meanings = [meaning_of(_OF_EPOCH.sub("", name)) for name in names]
         steps = [(meaning.rank, at) for at, meaning in enumerate(self.meanings) if meaning.kind == "step"]
         self.has_step = bool(steps)
         self.step_at = min(steps)[1] if steps else (lower.index("epoch") if "epoch" in lower else None)
