@@ -70,7 +70,7 @@ def death_of(event: Event) -> Death:
         attempt=_count(data.get("attempt") if event.attempt is None else event.attempt), at_ns=event.time_ns,
         cause_name=_text(cause.get("name") or cause.get("class")), cause_class=_text(cause.get("class")), text=_text(cause.get("text")),
         host=_text(cause.get("host")), rank=_whole(cause.get("rank")), place=_text(cause.get("place")),
-        cause_ns=_whole(cause.get("time_ns")), file=_text(cause.get("file")),
+        cause_ns=_time(cause.get("time_ns")), file=_text(cause.get("file")),
         suspects=tuple(rank for rank in map(_whole, _list(data.get("suspects"))) if rank is not None),
         victims=tuple(sorted(((name, n) for name, n in told.items() if n), key=lambda one: (-one[1], one[0]))),
         followers=_count(data.get("followers")), read=_count(files.get("read")), unreadable=_count(files.get("unreadable")),
@@ -232,6 +232,11 @@ def _list(value: Any) -> Sequence[Any]:
 
 def _whole(value: Any) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def _time(value: Any) -> int | None:
+    time_ns = _whole(value)
+    return time_ns if time_ns is not None and 0 <= time_ns < 2**63 else None
 
 
 def _count(value: Any) -> int:
