@@ -254,6 +254,15 @@ def test_torchruns_root_cause_gives_rank_host_time_and_signal():
     assert event.time_ns == 1_767_323_045_000_000_000
 
 
+def test_a_kill_says_more_than_the_request_to_end_that_the_others_got():
+    event = only(
+        "W0102 03:04:05.938000 10265 api.py:1028] Sending process 10274 closing signal SIGTERM\n"
+        "E0102 03:04:06.100000 10265 api.py:1002] failed (exitcode: -9) local_rank: 1 (pid: 10275) of binary: python\n"
+    )
+    assert (event.data["class"], event.data["signal"], event.data["local_rank"]) == ("killed", 9, 1)
+    assert "exitcode: -9" in event.text
+
+
 def test_the_first_observed_failure_names_the_rank_of_a_cause_that_names_none():
     text = (
         "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB.\nRoot Cause (first observed failure):\n[0]:\n"
@@ -360,6 +369,11 @@ TORCH_NCCL_ASYNC_ERROR_HANDLING is set; TORCH_NCCL_BLOCKING_WAIT is not
 Setting ds_accelerator to cuda (auto detect), errors are raised
  iteration 5/10 | lm loss: 2.0E+00 | number of nan iterations: 0 |
 ImportError is what you get without apex
+        f"Rank {global_rank}: found NaN in local forward loss calculation. "
+        "Current loss scale already at minimum - cannot decrease scale anymore. Exiting run.")
+    RendezvousConnectionError:
+        raise RendezvousTimeoutError
+issues (GPU OOM or a test that causes many to fail with `CUDA error: device-side assert triggered`).
 state, text, xid = "fail", "GPU has fallen off the bus", 79
 Root Cause (first observed failure) is where torchrun says what happened
 new uncorrectable ECC errors, an XID that means failing hardware

@@ -51,7 +51,9 @@ class Seen:
     def add(self, level: int, text: str, origin: Origin, time_ns: int | None, detail: Mapping[str, Any]) -> None:
         """One more line."""
         self.count += 1
-        self.level = max(self.level, level)
+        if level > self.level:  # a kill says more than the request to end that other processes got
+            self.level, self.text = level, ""
+            self.detail.update(detail)
         if self.time_ns is None:
             self.time_ns = time_ns
         if not self.text:

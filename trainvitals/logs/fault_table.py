@@ -125,8 +125,8 @@ _ROWS: tuple[Row, ...] = (
     _row("HIP error", r"HIP error: (?!out of memory)[\w(]", "cuda_error", 4),
     _row("Cuda failure", r"Cuda failure (?:\d{1,4} )?'(?!out of memory)", "cuda_error", 4),
     _row("unhandled cuda error", r"unhandled cuda error", "cuda_error", 4),
-    _row("illegal memory access", r"an illegal memory access was encountered", "cuda_error", 4),
-    _row("device-side assert", r"device-side assert triggered", "cuda_error", 4),
+    _row("illegal memory access", r"(?:\(\d{1,4}\) ?: ?|Error: )an illegal memory access was encountered", "cuda_error", 4),
+    _row("device-side assert", r"(?:\(\d{1,4}\) ?: ?|Error: )device-side assert triggered", "cuda_error", 4),
     _row("Assertion `", r"block: \[\d{1,9},\d{1,9},\d{1,9}\], thread: \[\d{1,9},\d{1,9},\d{1,9}\] Assertion `", "cuda_error", 4),
     _row("_STATUS_", r"Error: .{0,40}?CU(?:BLAS|DNN)_STATUS_(?!ALLOC_FAILED)[A-Z_]{3,40}", "cuda_error", 4),
     _row("access fault by GPU", r"Memory access fault by GPU", "cuda_error", 4),
@@ -154,7 +154,7 @@ _ROWS: tuple[Row, ...] = (
     _row("NCCL WARN", r"NCCL WARN .{0,120}?(?:Connect to .{0,120}? failed|No route to host|Got async|Call to ibv_\w{1,40} failed)", "network", 4),
     _row("NCCL WARN", r"NCCL WARN .{0,120}?Connection (?:reset|refused|closed|timed out)", "network", 2),
     _row("NCCL error in", r"NCCL error in: ", "network", 2),
-    _row("Rendezvous", r"\bRendezvous(?:Timeout|Connection|Closed|State|Graceful)\w{0,12}Error(?:[:.]|\Z)", "network", 2),
+    _row("Rendezvous", r"(?:^|\.|error of type )Rendezvous(?:Timeout|Connection|Closed|State|Graceful)\w{0,12}Error(?:[:.]|\Z)", "network", 2),
     _row("client socket has", r"The client socket has (?:failed to connect|timed out)", "network", 2),
     _row("server socket has", r"The server socket has failed to (?:listen|bind)", "network", 4),
     _row("TCPStore", rf"{_PEER}|Failed to check the .should dump. flag", "network", 2),
@@ -207,7 +207,7 @@ LITERALS = tuple(_BY_LITERAL)
 
 #: How a line of a program's text begins; a message that a program would print stands in it, but nothing happened.
 _CODE = re.compile(
-    r"\s{0,200}(?:#(?!#)|//|\"\"\"|@\w|(?:if|elif|for|while|with|def|class|except|try|else)\b.{0,300}:\s{0,9}(?:#.{0,300})?$|raise \w[\w.]{0,80}\("
+    r"\s{0,200}(?:#(?!#)|//|\"\"\"|@\w|(?:if|elif|for|while|with|def|class|except|try|else)\b.{0,300}:\s{0,9}(?:#.{0,300})?$|raise \w[\w.]{0,80}(?:\(|$)|[rfb][\"']|[\"'][^\"']{0,300}[\"'],?\s{0,9}\)?$"
     r"|print\(|assert |return (?!code)|import \w|from [\w.]{1,80} import |(?:logg?er|logging|log)\.(?:info|error|warn|exception|debug|critical)|self\.\w"
     r"|[A-Za-z_][\w.\[\]]{0,80}(?:, [A-Za-z_]\w{0,40}){0,6} [+|]?= ?\S)",
     re.ASCII,
