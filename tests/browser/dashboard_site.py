@@ -10,12 +10,14 @@ import sys
 import threading
 import time
 import urllib.request
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests" / "web"))
 
+import dead_run as dead_run  # noqa: E402
 import sample_run as sample  # noqa: E402
 
 from tests.services.backends import Backend  # noqa: E402
@@ -53,7 +55,10 @@ class Site:
             now_ns = time.time_ns()
             moving = self.state == "running"
             step += moving
-            sample.write_status(self.run_dir, sample.RUN, self.state, self.seq, now_ns - 120 * 10**9, now_ns, sample.PAUSED_AT)
+            if self.state != "gone":
+                sample.write_status(
+                    self.run_dir, sample.RUN, self.state, self.seq, now_ns - 120 * 10**9, now_ns, sample.PAUSED_AT
+                )
             if self.is_away:
                 continue
             points = [
@@ -81,9 +86,21 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def open_site(home: Path, backend: Backend, *, sick: bool = True, hostile: str = "", name: str = sample.RUN) -> Site:
+def open_site(
+    home: Path,
+    backend: Backend,
+    *,
+    sick: bool = True,
+    hostile: str = "",
+    name: str = sample.RUN,
+    fill: Callable[[Store, Path, int], None] | None = None,
+) -> Site:
+    """fill: writes another run, one whose trainer is gone, in place of the bad night."""
     store = backend.open(home)
-    sample.write_run(store, home / "run", time.time_ns(), sick=sick, hostile=hostile)
+    if fill is not None:
+        fill(store, home / "run", time.time_ns())
+    else:
+        sample.write_run(store, home / "run", time.time_ns(), sick=sick, hostile=hostile)
     settings = home / "trainvitals.toml"
     runs = f'[[runs]]\nname = {json.dumps(name)}\ndir = "run"\ncheckpoints = ["run/checkpoints"]\ngpus = 128\ntotal_steps = 12000\nbreaker = "armed"\nlog_timezone = "Asia/Shanghai"\n'
     if name != sample.RUN:
@@ -95,7 +112,8 @@ def open_site(home: Path, backend: Backend, *, sick: bool = True, hostile: str =
     command = [sys.executable, "-m", "streamlit", "run", "app.py", "--server.port", str(port)]
     with (home / "log").open("wb") as log:
         process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=log, env=environment)
-    site = Site(home, port, process, store, backend, "paused" if sick else "running", 1 if sick else 0)
+    state = "gone" if fill is not None else "paused" if sick else "running"
+    site = Site(home, port, process, store, backend, state, 1 if sick else 0)
     site.thread = threading.Thread(target=site.live, daemon=True)
     site.thread.start()
     deadline = time.monotonic() + 60

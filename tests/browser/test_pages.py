@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 playwright_api = pytest.importorskip("playwright.sync_api", reason="needs the playwright package")
-from dashboard_site import ROOT, Site, free_port, open_site, sample  # noqa: E402
+from dashboard_site import ROOT, Site, dead_run, free_port, open_site, sample  # noqa: E402
 
 from tests.services.backends import Backend, InfluxBackend, SqliteBackend  # noqa: E402
 from tests.services.influx_server import INFLUXD, InfluxServer  # noqa: E402
@@ -275,6 +275,45 @@ def test_hostile_text_is_shown_as_it_is_and_nothing_leaves_the_machine(
         settled(watched.page)
         assert [url for url in watched.went_to if "evil" in url and not url.startswith(site.url)] == []
         assert watched.complaints == []
+    finally:
+        site.close()
+
+
+def test_a_dead_run_names_its_cause_what_its_start_changed_and_its_settings(
+    tmp_path: Path, backend: Backend, watched: Watched
+) -> None:
+    page = watched.page
+    line = f"{dead_run.LINE} {HOSTILE}"
+    site = open_site(tmp_path, backend, fill=lambda store, run_dir, now_ns: dead_run.write_run(store, run_dir, now_ns, line=line))
+    try:
+        page.goto(site.url)
+        shows(page, "attempt 2 died at step 1,500: CUDA out of memory on node17 rank 12 at ")
+        shows(page, "63 others only followed")
+        shows(page, "the hook met 2 errors in the trainer")
+        page.goto(f"{site.url}/incidents?run={sample.RUN}")
+        shows(page, "What the logs say")
+        shows(page, line)
+        shows(page, "node17 · rank 12 · local rank 4 · GPU-5d1c9a70-2f0e")
+        shows(page, "Attempt 2 changed 12 settings of attempt 1: 6 may change what is learnt")
+        changed = page.locator(".tv-fact", has_text="data.blend").first
+        playwright_api.expect(changed.locator("pre")).to_be_hidden()
+        changed.locator("summary").click()
+        page.wait_for_timeout(3500)  # a refresh must not close what was opened
+        playwright_api.expect(changed.locator("pre")).to_contain_text("before: /data/web-2023:0.7")
+        page.goto(f"{site.url}/curves?run={sample.RUN}")
+        page.wait_for_selector(".js-plotly-plot .main-svg")
+        page.wait_for_function(
+            "document.querySelector('.js-plotly-plot')._fullData.some(t => t.name === 'validation loss' && t.mode === 'markers')"
+        )
+        page.goto(f"{site.url}/control?run={sample.RUN}")
+        shows(page, "18 of 18 keys")
+        page.get_by_placeholder("filter: lr, nccl, data …").fill("nccl")
+        page.keyboard.press("Enter")
+        shows(page, "1 of 18 keys")
+        settled(page)
+        assert page.locator("[data-testid=stException], [data-testid=stMain] img").count() == 0
+        assert page.evaluate("window.hacked") is None and watched.complaints == []
+        assert [url for url in watched.went_to if "evil" in url] == []
     finally:
         site.close()
 
