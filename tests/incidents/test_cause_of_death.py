@@ -47,7 +47,7 @@ def test_a_victim_is_no_cause_although_it_comes_first():
     ]
     told = choose(1, files)
     assert told.cause is not None and (told.cause.kind, told.cause.rank) == ("exception", 3)
-    assert told.message.startswith("cause: ValueError rank 3") or told.message.startswith("cause: ValueError")
+    assert told.message.startswith("cause: ValueError on rank 3 (03:04:07 UTC)")
 
 
 def test_the_earliest_of_two_causes_wins_and_within_a_moment_the_one_from_outside():
@@ -90,6 +90,14 @@ def test_host_and_gpu_of_the_rank_come_from_the_metadata():
     told = choose(1, [file("a", fault("cuda_error", 0, rank=12))], places={12: "node17/4/GPU-aa"})
     assert told.cause is not None and told.cause.host == "node17"
     assert "on node17 rank 12 [node17/4/GPU-aa]" in told.message
+
+
+def test_the_launchers_log_tells_the_host_that_the_ranks_own_log_does_not():
+    files = [
+        file("rank3.err", fault("exception", 0, rank=3, exception="ValueError")),
+        file("launcher.err", fault("process_failed", 1, rank=3, host="node17")),
+    ]
+    assert "on node17 rank 3 (" in choose(1, files).message
 
 
 def test_nothing_found_and_not_all_read_are_said():

@@ -86,8 +86,8 @@ class Postmortem:
         if self.cause is None:
             return f"no cause found in the ends of {reading.read:,} {'log' if reading.read == 1 else 'logs'}{partial}"
         cause = self.cause
-        who = f" on {cause.host}" if cause.host else ""
-        who += f" rank {cause.rank}" if cause.rank is not None else ""
+        where = [part for part in (cause.host, None if cause.rank is None else f"rank {cause.rank}") if part]
+        who = f" on {' '.join(where)}" if where else ""
         who += f" [{cause.place}]" if "/" in cause.place else ""
         when = f" ({datetime.fromtimestamp(cause.time_ns // 10**9, UTC):%H:%M:%S} UTC)" if cause.time_ns is not None else ""
         rest = ""
@@ -127,7 +127,8 @@ def choose(
     """``started_ns``, ``until_ns``: when the attempt and the next one began, None = not known. ``places``: rank -> ``host/local rank/GPU``."""
     found = [(file, event) for file in files for event in file.events if _is_within(event, started_ns, until_ns)]
     first = min(found, key=lambda item: _key(item, _earliest(found)), default=None)
-    cause = _cause(*first, places or {}) if first is not None and rank_of(first[1]) < 9 else None
+    hosts = {event.data["rank"]: str(event.data["host"]) for _, event in found if "host" in event.data and "rank" in event.data}
+    cause = _cause(*first, {**hosts, **(places or {})}) if first is not None and rank_of(first[1]) < 9 else None
     victims = Counter({str(e.data.get("class")): 0 for _, e in found if first is None or e is not first[1]})
     ranks: set[int] = set()
     unnamed: set[str] = set()
