@@ -44,6 +44,7 @@ MAX_WAITING_STEPS = 64
 HOLD_STEPS = 8
 HOLD_LEAST_S = 0.2
 HOLD_S = 2.0
+MAX_HELD_STEPS = 1000
 CLOSE_WAIT_S = 1.0
 DEVICE_S = 5.0
 _NAN = float("nan")
@@ -86,6 +87,7 @@ class TrainingMonitor(Guarded):
         self._parameters: list[tuple[str, Any]] = []
         self._last_number: int | None = None
         self._device_s = DEVICE_S
+        self._ended_steps = 0
         self._sample_every, self._checksum_every = max(0, int(sample_every)), max(0, int(checksum_every))
         self._per_rank, self._max_grad_norm, self._replica = per_rank, max_grad_norm, int(replica)
         self._rank = from_anywhere(rank, "get_rank", "RANK", 0)
@@ -191,9 +193,8 @@ class TrainingMonitor(Guarded):
             if self._board is not None and self.is_checked(scope.number):
                 names, scalars = start_checksums(self._parameters, scope.number // self._checksum_every)
                 values |= {f"checksum {name}": scalar for name, scalar in scalars.items()}
-            self._waiting.append(_Waiting(scope, step_time_s, is_sampled, DeviceValues(values), names))
-        for waiting in self._waiting:
-            waiting.later_steps += 1
+            self._waiting.append(_Waiting(scope, self._ended_steps, step_time_s, is_sampled, DeviceValues(values), names))
+        self._ended_steps += 1
         self._release(at_end=False)
 
     def _release(self, at_end: bool) -> None:
@@ -234,7 +235,9 @@ class TrainingMonitor(Guarded):
             first.answer = reader.ask(first.number)
         answer = first.answer
         age_s = time.monotonic() - first.ended_s
-        is_late = first.later_steps > 1 and age_s > (HOLD_LEAST_S if first.later_steps > HOLD_STEPS else HOLD_S)
+        later_steps = self._ended_steps - first.order - 1
+        is_late = later_steps > 0 and age_s > (HOLD_LEAST_S if later_steps >= HOLD_STEPS else HOLD_S)
+        is_late = is_late or later_steps > MAX_HELD_STEPS
         if end_s is not None:
             answer.is_done.wait(max(0.0, end_s - time.monotonic()))
         if is_late or end_s is not None:
@@ -242,7 +245,7 @@ class TrainingMonitor(Guarded):
         if end_s is not None:
             answer.is_done.wait(max(0.1, end_s - time.monotonic()))
         if not answer.is_done.is_set():
-            return end_s is not None or (first.later_steps > 1 and age_s > 2 * HOLD_S)
+            return end_s is not None or (later_steps > 0 and age_s > 2 * HOLD_S) or later_steps > 2 * MAX_HELD_STEPS
         if answer.error is not None:
             self._reader = None
             self.failures.add("comparing the ranks", answer.error, self._recorder)
@@ -334,11 +337,12 @@ class StepScope:
 class _Waiting:
     """A step that ended, until its values have come and the other ranks have told theirs."""
 
-    def __init__(self, scope: StepScope, step_time_s: float, is_sampled: bool, values: DeviceValues, checked: list[str]) -> None:
+    def __init__(
+        self, scope: StepScope, order: int, step_time_s: float, is_sampled: bool, values: DeviceValues, checked: list[str]
+    ) -> None:
         self.number, self.max_norm = scope.number, scope.max_norm
-        self.step_time_s, self.is_sampled = step_time_s, is_sampled
+        self.order, self.step_time_s, self.is_sampled = order, step_time_s, is_sampled
         self.ended_s = time.monotonic()
-        self.later_steps = 0
         self.numbers: dict[str, object] | None = None
         self.statistics: dict[str, float] = {}
         self.checked = checked
