@@ -7,6 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trainvitals.logs.framing import MAX_LINE_BYTES, LineFramer
+from trainvitals.logs.parser import Parser
+from trainvitals.records import Event, Step
 
 BAR = "{:>3}%|{}| {}/{} [00:{:02}<01:00,  1.67s/it]"
 
@@ -84,3 +86,24 @@ def test_pieces_and_their_places_do_not_depend_on_the_chunks(parts, sizes):
     found += framer.feed_located(data[start:]) + framer.finish()
     assert found == expected
     assert framer.capped_lines == whole.capped_lines
+
+
+WATCHDOG = (
+    "[rank1]:[E102 03:04:05.123456789 ProcessGroupNCCL.cpp:607] [Rank 1] Watchdog caught collective operation timeout: "
+    "WorkNCCL(SeqNum=77, OpType=ALLREDUCE, NumelIn=4, NumelOut=4, Timeout(ms)=600000) ran for 600042 milliseconds before timing out.\n"
+)
+
+
+@pytest.mark.parametrize("size", [1, 50, 10_000])
+@pytest.mark.parametrize("end", ["", "\r", "\n"])
+def test_a_fault_behind_the_last_bar_is_found_and_the_step_of_that_bar_is_no_sign_of_life(size, end):
+    draws = [f"Epoch 0:  {n}%|#  | {n}/95 [00:10<00:15,  3.70it/s, v_num=0, train_loss={n}.5]" for n in range(1, 9)]
+    data = (end.join(draws) + end + WATCHDOG + WATCHDOG.replace("ank1", "ank0").replace("Rank 1", "Rank 0")).encode()
+    parser, records = Parser(), []
+    for start in range(0, len(data), size):
+        records += parser.feed(data[start : start + size])
+    records += parser.finish()
+    assert [record.step for record in records if isinstance(record, Step)] == list(range(1, 9))
+    faults = [record for record in records if isinstance(record, Event) and record.kind == "fault"]
+    assert [(fault.data["class"], fault.data["ranks_seen"]) for fault in faults] == [("nccl_timeout", [0, 1])]
+    assert "survived" not in faults[0].data

@@ -29,6 +29,14 @@ KEY_BYTES = 4096
 _NONE: Mapping[str, type[Any]] = MappingProxyType({})
 
 
+_BAR = "%|"
+
+
+def _end_of_line(data: bytes) -> int:
+    ends = [place for place in (data.find(b"\n"), data.find(b"\r")) if place >= 0]
+    return min(ends) + 1 if ends else len(data)
+
+
 class Parser:
     """Feed bytes in any chunks: the records do not depend on the chunking.
 
@@ -118,7 +126,8 @@ class Parser:
         """Records that ``data`` completes."""
         if len(self._head) < KEY_BYTES:
             self._head += data[: KEY_BYTES - len(self._head)]
-        is_torn = self._framer.has_torn_line  # then the first line stood in an earlier chunk, in part
+        # The first line stood in an earlier chunk, in part; it may hold several bars, each a piece.
+        torn_end = self._framer.offset + (_end_of_line(data) if self._framer.has_torn_line else 0)
         pieces = self._framer.feed_located(data)
         records: list[Step | Event] = []
         if not pieces:
@@ -126,24 +135,28 @@ class Parser:
         is_harmless = self._screen.is_harmless(data)
         for end, line, prefix in pieces:
             try:
-                if is_torn or not is_harmless or self._faults.is_waiting:
-                    is_torn = False
-                    self._look_for_faults(line, prefix, end, records)
-                if prefix or self._origin:
-                    self._origin = origin_of(prefix)
-                self._line(line, end, records)
+                must_look = end <= torn_end or not is_harmless or self._faults.is_waiting
+                self._read(line, prefix, end, must_look, records)
             except Exception:  # noqa: BLE001 (a mistake in one format must not end the watch over a run; it is counted and told)
                 self._counts["failed_lines"] += 1
         return records
+
+    def _read(self, line: str, prefix: str, end: int, must_look: bool, records: list[Step | Event]) -> None:
+        has_bar = must_look and _BAR in line
+        if must_look and not has_bar:
+            self._look_for_faults(line, prefix, end, records)
+        if prefix or self._origin:
+            self._origin = origin_of(prefix)
+        self._line(line, end, records)
+        if has_bar:  # what is glued to a bar was written after it
+            self._look_for_faults(line, prefix, end, records)
 
     def finish(self) -> list[Step | Event]:
         """The last line, even if it has no end, and what only the end completes."""
         records: list[Step | Event] = []
         try:
             for end, line, prefix in self._framer.finish():
-                self._look_for_faults(line, prefix, end, records)
-                self._origin = origin_of(prefix)
-                self._line(line, end, records)
+                self._read(line, prefix, end, True, records)
             self._take_all(self._grammar.finish() if self._grammar is not None else (), self._framer.offset, records)
             self._tell_faults(self._faults.finish(), records)
         except Exception:  # noqa: BLE001 (as in feed)
@@ -182,7 +195,12 @@ class Parser:
             return
         if not faults.is_waiting:
             self._fault_origin = self._digest(end)[:16]
-        self._tell_faults(faults.feed(line, prefix), records)
+        had_found = faults.has_found
+        told = faults.feed(line, prefix)
+        if faults.has_found and not had_found and self._grammar is not None:
+            # A step that a grammar still holds was printed before the fault: it is no sign that the training survived it.
+            self._take_all(self._grammar.idle(), end, records, is_earlier=True)
+        self._tell_faults(told, records)
 
     def _tell_faults(self, events: Iterable[Event], records: list[Step | Event]) -> None:
         records.extend(self._numbered(event, self._fault_origin) for event in events)
@@ -233,9 +251,11 @@ class Parser:
             if self._grammar is not None:
                 self._take_all(self._grammar.feed(line), end, records)
 
-    def _take_all(self, found: Iterable[Step | Event], end: int, records: list[Step | Event]) -> None:
+    def _take_all(
+        self, found: Iterable[Step | Event], end: int, records: list[Step | Event], *, is_earlier: bool = False
+    ) -> None:
         for record in found:
-            self._take(record, end, records)
+            self._take(record, end, records, is_earlier)
 
     def _take_header(self) -> None:
         if self._hook is not None and (header := self._hook.take_header()) is not None:
@@ -244,7 +264,7 @@ class Parser:
             self._header = header
             self._tracker.restart()
 
-    def _take(self, record: Step | Event, end: int, records: list[Step | Event]) -> None:
+    def _take(self, record: Step | Event, end: int, records: list[Step | Event], is_earlier: bool = False) -> None:
         if isinstance(record, Event):
             # The hook says itself when it starts: by a header.
             if self._hook_key is None and (
@@ -265,7 +285,7 @@ class Parser:
         if verdict is Verdict.REPEATED:
             self._counts["repeated_steps"] += 1
             return
-        told = self._faults.step_seen()
+        told = () if is_earlier else self._faults.step_seen()
         if told:
             self._tell_faults(told, records)
         number = self._tracker.number
