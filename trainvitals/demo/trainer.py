@@ -48,6 +48,16 @@ def _train(args: argparse.Namespace) -> int:
         training = Training(options)
         control = ControlClient(str(args.run_dir), run=args.run, on_checkpoint=training.save, recorder=recorder)
         try:
+            # What differs between two starts stands on the dashboard: here, which checkpoint the trainer went on from.
+            recorder.describe(
+                {
+                    "steps": args.steps, "seed": args.seed, "batch": args.batch, "hidden": args.hidden, "text_bytes": args.text_bytes,
+                    "step_time_s": args.step_time_s, "checkpoint_every": args.checkpoint_every, "faults": args.schedule,
+                    "resume_from": str(args.resume_from or "nothing"),
+                },
+                layout={"tp": 1, "pp": 1, "dp": 1},
+                precision="fp32",
+            )  # fmt: skip
             refusal = control.refuses_start
             if refusal is not None:
                 sys.stderr.write(f"trainer: {refusal}\n")
