@@ -235,7 +235,7 @@ def test_a_million_steps_take_no_more_memory_than_the_first_and_are_all_there_or
 
 
 WRITER = """
-import os, signal, sys
+import os, signal, sys, time
 from trainvitals.hook import Recorder
 if sys.argv[3] == "handled":
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
@@ -245,6 +245,8 @@ while True:
     recorder.log(step, loss=2.0, grad_norm=1.5, lr=3e-4)
     os.write(1, b"%d\\n" % step)  # only after log() has returned
     step += 1
+    if sys.argv[3] == "paced":
+        time.sleep(0.001)  # as fast as a loop can, the queue's bound would be reached
 """
 
 
@@ -261,7 +263,7 @@ def test_sigterm_loses_no_record_that_log_returned_for(tmp_path, mode, handler):
 
 
 def test_kill_9_in_the_queued_mode_loses_only_what_the_last_moment_logged(tmp_path):
-    child = subprocess.Popen([sys.executable, "-c", WRITER, tmp_path, "queued", "none"], stdout=subprocess.PIPE, cwd=ROOT)
+    child = subprocess.Popen([sys.executable, "-c", WRITER, tmp_path, "queued", "paced"], stdout=subprocess.PIPE, cwd=ROOT)
     path = tmp_path / "metrics.rank00000.jsonl"
     reader = threading.Thread(target=child.stdout.read)  # the pipe must not fill up
     reader.start()
