@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from types import MappingProxyType
@@ -30,6 +31,8 @@ _NONE: Mapping[str, type[Any]] = MappingProxyType({})
 
 
 _BAR = "%|"
+#: A number at the end of a file without a line end, that lacks digits for certain: exponents are printed with two.
+_TORN_NUMBER = re.compile(r"\d{1,40}(?:\.\d{0,40})?[eE][+-]?\d?\Z|\d{1,40}\.\Z", re.ASCII)
 
 
 def _end_of_line(data: bytes) -> int:
@@ -156,7 +159,7 @@ class Parser:
         records: list[Step | Event] = []
         try:
             for end, line, prefix in self._framer.finish():
-                self._read(line, prefix, end, True, records)
+                self._read(_TORN_NUMBER.sub("", line), prefix, end, True, records)
             self._take_all(self._grammar.finish() if self._grammar is not None else (), self._framer.offset, records)
             self._tell_faults(self._faults.finish(), records)
         except Exception:  # noqa: BLE001 (as in feed)
