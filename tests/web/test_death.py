@@ -78,6 +78,16 @@ def test_an_incident_long_before_the_death_does_not_tell_of_it(dead: RunView) ->
     assert incident_story(dead, (), changed).death_note == ""
 
 
+def test_a_broken_checkpoint_beside_a_death_keeps_its_own_story_and_a_hang_is_told_with_it(dead: RunView) -> None:
+    base = next(one for one in dead.incidents if "run_dead" in one.rules)
+    finding = next(finding for finding in dead.findings if finding.rule == "run_dead")
+    for rule, is_told in (("checkpoint_corrupt", False), ("loss_nonfinite", False), ("stall", True), ("nccl_timeout", True)):
+        other = replace(finding, id=rule, rule=rule)
+        run = replace(dead, findings=(*dead.findings, other))
+        story = incident_story(run, (), replace(base, rules=(rule,), finding_ids=(rule,)))
+        assert (story.death is not None) is is_told and story.symptom.name != "the run died", rule
+
+
 def test_while_the_ends_are_read_the_verdict_says_so_and_then_no_longer(dead: RunView) -> None:
     died = Finding("r/dead", "run_dead", "liveness", Severity.CRITICAL, 5, 5, None, 2, NOW, None, None, "died", True)
     one_log = replace(RUN, rank_logs=())

@@ -93,14 +93,15 @@ def arrow(changed: Changed) -> str:
     if changed.section == "ranks":
         return "placed elsewhere"
     before, after = short(changed.before, changed.key), short(changed.after, changed.key)
-    return "changed" if before == after else f"{before} → {after}"
+    is_text = changed.key in ("diffstat", "keys beyond the limit")
+    return "changed" if is_text or before == after else f"{before} → {after}"
 
 
 def full(changed: Changed) -> str:
     """Both values whole, when the line could not hold them; else empty."""
     shown = (short(changed.before, changed.key), short(changed.after, changed.key))
     whole = tuple(NOT_SET if value is None else masked(value) for value in (changed.before, changed.after))
-    return "" if shown == whole else f"before: {whole[0]}\nnow:    {whole[1]}"
+    return "" if shown == whole and changed.key != "diffstat" else f"before: {whole[0]}\nnow:    {whole[1]}"
 
 
 def lines_of(changes: Changes, most: int = 0) -> tuple[Line, ...]:

@@ -22,6 +22,8 @@ MAX_PARTS = 256
 READ_AGAIN_NS = 60 * 10**9
 MASK = "***"
 SHOWN_MASK = "•••"
+#: Over all keys: another one whenever any of them is.
+SUMS = frozenset({"config_sha256"})
 #: In this order; sections that are not named here follow by name.
 ORDER = ("config", "training", "layout", "arguments", "git", "script", "packages", "software", "environment", "job", "ranks")
 
@@ -70,7 +72,8 @@ def rows_of(
     for name in configuration.sections if not section else [section]:
         earlier = before.sections.get(name) if before is not None else None
         for key, value in configuration.sections.get(name, {}).items():
-            was = None if earlier is None or earlier.get(key) == value else earlier.get(key, "not set")
+            is_same = earlier is None or earlier.get(key) == value or key in SUMS
+            was = None if is_same or earlier is None else earlier.get(key, "not set")
             hay = f"{name} {key} {value}".lower()
             if all(word in hay for word in words) and (was is not None or not changed_only):
                 rows.append(ConfigurationRow(name, key, masked(value), None if was is None else masked(was)))

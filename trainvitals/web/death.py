@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from trainvitals.incidents.verdict import STOPPED_RULES, Verdict, VerdictWord
+from trainvitals.incidents.verdict import HUNG_RULES, STOPPED_RULES, Verdict, VerdictWord
 from trainvitals.records import Event, Finding, Incident
 from trainvitals.settings import RunSettings
 from trainvitals.web import format as fmt
@@ -15,7 +15,8 @@ from trainvitals.web import format as fmt
 #: Reading and keeping the ends takes 45 s at most; nothing by then means that nobody reads.
 READING_NS = 90 * 10**9
 SHOWN_RANKS = 16
-#: An incident that began this near to a death is told with it.
+#: A hang is told with a death this near to it.
+HANG_RULES = HUNG_RULES | {"out_of_memory"}
 NEAR_NS = 30 * 60 * 10**9
 
 
@@ -87,15 +88,18 @@ def newest_death(events: Sequence[Event], attempt: int) -> Death | None:
 
 
 def death_near(events: Sequence[Event], incident: Incident, findings: Sequence[Finding]) -> Death | None:
-    """The post-mortem that belongs to an incident: of one of its attempts, or of a death within half an hour of its beginning."""
-    attempts = {finding.attempt for finding in findings} if STOPPED_RULES & set(incident.rules) else set()
+    """The post-mortem that belongs to an incident: of the attempt that died, or of a hang's attempt when it died within half an
+    hour. A broken checkpoint or a jump of the loss has a story of its own."""
+    rules = set(incident.rules)
+    attempts = {finding.attempt for finding in findings}
     found = [
-        death_of(event)
+        event
         for event in events
         if event.kind == "postmortem"
-        and (event.attempt in attempts or abs((event.time_ns or 0) - incident.opened_at_ns) <= NEAR_NS)
+        and event.attempt in attempts
+        and (rules & STOPPED_RULES or (rules & HANG_RULES and abs((event.time_ns or 0) - incident.opened_at_ns) <= NEAR_NS))
     ]
-    return max(found, key=lambda death: (death.attempt in attempts, death.at_ns or 0), default=None)
+    return death_of(max(found, key=lambda event: event.time_ns or 0)) if found else None
 
 
 def sentence(death: Death, zone: str) -> str:
@@ -187,6 +191,8 @@ def moment(time_ns: int, zone: str) -> str:
 
 
 def _where(death: Death) -> str:
+    if not death.host and death.rank is None:
+        return "not told: neither the line nor the file's name has a host or a rank"
     parts = [death.host or "host not told", f"rank {death.rank}" if death.rank is not None else "rank not told"]
     rest = death.place.split("/")[1:]
     parts += [f"local rank {rest[0]}"] if rest and rest[0] else []

@@ -66,7 +66,9 @@ def incident_story(run: RunView, nodes: Sequence[NodeSample], incident: Incident
     is_first = attempt is None or attempt.number <= 1
     told = [one.attempt for one in run.configurations]
     return IncidentStory(
-        DEAD if death is not None and death.cause_name else symptom(leading_rule(findings, incident.rules, incident.family)),
+        DEAD
+        if death is not None and death.cause_name and STOPPED_RULES & set(incident.rules)
+        else symptom(leading_rule(findings, incident.rules, incident.family)),
         checks,
         tuple(findings),
         tuple(sorted(near, key=lambda event: event.time_ns or 0)),
