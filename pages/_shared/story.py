@@ -22,14 +22,16 @@ def table_height(rows: int, most: int = 420) -> int:
 def tell_finding(finding: Finding, seen: Look) -> None:
     """Rule, extent and message of one finding, and the way to its incident."""
     until = "still open" if finding.is_open else f"to {fmt.step(finding.last_step)}"
-    numbers = f" · {fmt.number(finding.value)} against {fmt.number(finding.expected)}" if finding.value is not None else ""
+    has_numbers = finding.value is not None and finding.expected is not None
+    numbers = f" · {fmt.number(finding.value)} against {fmt.number(finding.expected)}" if has_numbers else ""
     st.text(
         f"{GLYPHS[finding.severity.value]} · {finding.rule} · attempt {finding.attempt} · "
         f"from step {fmt.step(finding.first_step)} {until}{numbers}"
     )
-    st.text(finding.message)
     changes = changes_of(finding)
-    if changes is not None:
+    if changes is None or not changes.keys:
+        st.text(finding.message)
+    else:
         tell_changes(changes, key="tv_finding_changes", most=0)
     if finding.time_ns is not None:
         st.text(fmt.moment(finding.time_ns, seen.zone, now_ns=seen.now_ns))

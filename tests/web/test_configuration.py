@@ -53,7 +53,13 @@ def test_parts_become_sections_of_text_with_the_newest_start_first() -> None:
     ]
     newest, first = configurations_of(events, ATTEMPTS)
     assert (newest.attempt, newest.sections) == (2, {"git": {"dirty": "True"}})
-    assert (first.attempt, first.sections) == (1, {"config": {"a": "1", "b": "0.0001", "x": "None"}})
+    assert (first.attempt, first.sections) == (1, {"config": {"a": "1", "b": "1e-4", "x": "None"}})
+
+
+def test_numbers_read_as_in_what_changed() -> None:
+    told = {"lr": 4.5e-4, "eps": 1e-8, "beta": 0.95, "big": 1e22, "nan": float("nan"), "zero": 0.0, "flag": True, "n": 3}
+    (only,) = configurations_of([part("config", told)], ATTEMPTS)
+    assert list(only.sections["config"].values()) == ["4.5e-4", "1e-8", "0.95", "1e22", "nan", "0.0", "True", "3"]
 
 
 def test_a_part_that_is_missing_is_said() -> None:

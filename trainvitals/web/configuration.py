@@ -114,9 +114,14 @@ def _configuration(number: int, sections: Mapping[str, tuple[int, Mapping[int, M
 
 
 def _text(value: Any) -> str:
-    if value is None:
-        return "None"
-    return value if isinstance(value, str) else repr(value)
+    """As what changed is told: ``3e-4`` for a small number, not ``0.0003``."""
+    if isinstance(value, str):
+        return value
+    text = repr(value)
+    if isinstance(value, float) and 0 < abs(value) < 1e-3 and "e" not in text:
+        text = next(short for digits in range(18) if float(short := f"{value:.{digits}e}") == value)
+    mantissa, e, exponent = text.partition("e")
+    return f"{mantissa}e{int(exponent)}" if isinstance(value, float) and e else text
 
 
 def _part(event: Event) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -171,7 +172,7 @@ def lines_of(death: Death, zone: str, now_ns: int) -> tuple[Line, ...]:
         Line("read", _reading(death), "\n".join(death.troubles), tone="warning" if death.left or death.unreadable else "")
     )
     if death.tails:
-        lines.append(Line("kept in", death.tails, is_verbatim=True))
+        lines.append(Line("kept in", death.tails, f"zless {shlex.quote(death.tails)}/*.log.gz", is_verbatim=True))
     return tuple(lines)
 
 
