@@ -154,3 +154,14 @@ def test_a_hostile_line_costs_no_more_than_its_length():
     ):
         NanoGPT.claims(line)
         NanoGPT(LineTimes()).feed(line)
+
+
+def test_a_step_that_is_padded_behind_and_large_units_are_read():
+    from trainvitals.logs.step_cells import cell_line
+
+    found = cell_line(
+        "[rank 0] Step: 7     | Loss: 8.5000 | Global batch size: 512.0K | Tokens/s: 100.5K | MFU: 40.10% | Memory usage: 10.10GB"
+    )
+    assert found is not None
+    assert found.step == 7
+    assert dict(found.metrics.values) == {"loss": 8.5, "global_batch_size": 512_000.0, "tokens_per_s": 100_500.0, "mfu": 40.1}

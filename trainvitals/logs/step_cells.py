@@ -1,6 +1,6 @@
 """Lines of one step in cells: ``step  12/19560 | loss 4.12 (+0.1z)| norm 0.5 (…)| lr 6.0e-04 | 300.1 ms | 45.1% bf16 MFU | …``.
 
-build-nanogpt, llm.c, nanochat and prime-rl write so, and whoever began from one of them. A line is theirs when it holds a training loss
+build-nanogpt, llm.c, nanochat, picotron and prime-rl write so, and whoever began from one of them. A line is theirs when it holds a training loss
 and one more cell that only a training loop prints.
 """
 
@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from trainvitals.logs.values import Metrics, parse_number, slug
 
 _HEAD = re.compile(
-    r"(?<![\w.:/-])[Ss]tep:?\s{1,12}(\d{1,15})(?:\s?/\s?\d{1,15})?(?: \(\[?\s{0,4}[\d., ]{1,40}\]?%\))?\s{0,4}\|\s{0,4}(?=\D)",
+    r"(?<![\w.:/-])[Ss]tep:?\s{1,12}(\d{1,15})(?:\s?/\s?\d{1,15})?(?: \(\[?\s{0,4}[\d., ]{1,40}\]?%\))?\s{0,12}\|\s{0,4}(?=\D)",
     re.ASCII,
 )
 _NUMBER = r"([-+]?(?:\d[\d,]{0,20}(?:\.\d{0,20})?(?:[eE][-+]?\d{1,4})?|nan|inf))"
 #: ``loss: 9.7``, ``loss 4.12 (+0.1z)``, ``dt: 420.00ms``
 _NAMED = re.compile(
-    rf",?\s{{0,2}}\(?([A-Za-z][\w/. -]{{0,40}}?)(?:[:=]\s{{0,8}}|\s{{1,8}}){_NUMBER}\s?(ms|s|m|h|%|tok(?:ens)?/s(?:ec)?|)\s?(?:\(.{{0,40}}\))?\Z",
+    rf",?\s{{0,2}}\(?([A-Za-z][\w/. -]{{0,40}}?)(?:[:=]\s{{0,8}}|\s{{1,8}}){_NUMBER}\s?(ms|s|m|h|%|[KMBT]|tok(?:ens)?/s(?:ec)?|)\s?(?:\(.{{0,40}}\))?\Z",
     re.ASCII,
 )
 #: ``300.12 ms``, ``45.1% bf16 MFU``, ``1748000 tok/s``
@@ -52,6 +52,8 @@ _TELLING = frozenset({"lr", "grad_norm", "step_time_s", "tokens_per_s", "mfu", "
 #: A running clock is no metric of a step.
 _CLOCKS = frozenset({"total time", "eta", "elapsed"})
 _UNITS = {"ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
+#: picotron: ``Tokens/s: 100.1K``
+_LARGE = {"K": 1e3, "M": 1e6, "B": 1e9, "T": 1e12}
 _MAX_CELLS = 40
 
 
@@ -99,7 +101,7 @@ def _named(text: str) -> tuple[str | None, float | None]:
         name = None  # of samples, or of nobody knows what
     if name is None:
         name = slug(f"{key}_s" if found[3] in _UNITS else key)
-    return name, value * _UNITS.get(found[3], 1.0)
+    return name, value * _UNITS.get(found[3], _LARGE.get(found[3], 1.0))
 
 
 def _bare(text: str) -> tuple[str | None, float | None]:
