@@ -57,8 +57,10 @@ def postmortem(died_ns: int, line: str = LINE, host: str = "node17") -> Postmort
     )
 
 
-def write_run(store: Sink, run_dir: Path, now_ns: int, *, run: str = RUN, line: str = LINE, host: str = "node17") -> None:
-    """Fill ``store`` with a run that died two minutes before ``now_ns``."""
+def write_run(
+    store: Sink, run_dir: Path, now_ns: int, *, run: str = RUN, line: str = LINE, host: str = "node17", is_read: bool = True
+) -> None:
+    """Fill ``store`` with a run that died two minutes before ``now_ns``. is_read: the ends of its logs have been read."""
     run_dir.mkdir(parents=True, exist_ok=True)
     died_ns = now_ns - 120 * S
     begun_ns = died_ns - round((FIRST_END + 60 + LAST - RESTART_AT) * STEP_S) * S
@@ -99,15 +101,18 @@ def write_run(store: Sink, run_dir: Path, now_ns: int, *, run: str = RUN, line: 
               data={"class": "out_of_memory", "host": host, "rank": 12, "count": 1}),
         Event("attempt_end", died_ns, attempt=2, id=f"{run}/2/end", source="watch", text="process gone",
               data={"attempt": 2, "reason": "process gone", "last_step": LAST}),
-        Event("postmortem", died_ns, step=LAST, attempt=2, id=f"{run}/2/postmortem", source="watch", text=told.message,
-              data=told.to_data()),
         Event("watch", died_ns - 600 * S, attempt=2, id=f"{run}/2/hook-lost", source="hook", severity=Severity.WARNING,
               text="The hook lost 14 records and met 2 errors since its start.", data={"lost": 14, "errors": 2}),
         Event("watch", died_ns - 590 * S, id=f"{run}/lost/1", source="watch", text="not everything could be read or kept",
               data={"lost_by_kind": {"hook_lost": 14, "torn_lines": 5}}),
     ]  # fmt: skip
+    if is_read:
+        events.append(
+            Event("postmortem", died_ns, step=LAST, attempt=2, id=f"{run}/2/postmortem", source="watch", text=told.message,
+                  data=told.to_data())
+        )  # fmt: skip
     grouper = Grouper(run)
-    for finding in findings(time_of, died_ns, told):
+    for finding in findings(time_of, died_ns, told.message if is_read else ""):
         at_ns = finding.time_ns or died_ns
         events.append(
             Event("finding", at_ns, step=finding.detected_step, attempt=finding.attempt, id=finding.id, severity=finding.severity,
@@ -129,7 +134,7 @@ def beat(run: str, now_ns: int) -> Point:
     return Point("heartbeat", {"run": run, "node": "run-host"}, now_ns, {"ranks": 1, "alive": 0, "lost_records": 20})
 
 
-def findings(time_of, died_ns: int, told: Postmortem) -> list[Finding]:
+def findings(time_of, died_ns: int, told: str) -> list[Finding]:
     changes = [dict(zip(("section", "key", "before", "after", "severity"), one, strict=True)) for one in CHANGES]
     message = "settings differ from attempt 1: git 1a2b3c4 → 4d5e6f7; optimizer.lr 3e-4 → 4.5e-4; micro_batch_size 1 → 2; 9 more"
     dead = f"the run died after step {LAST:,}: the trainer's process is gone"
@@ -138,7 +143,7 @@ def findings(time_of, died_ns: int, told: Postmortem) -> list[Finding]:
                 time_of(RESTART_AT, 2), 12.0, None, message, False,
                 {"compared_with": 1, "changed": 12, "changes": changes, "not_compared": ["software"]}),
         Finding(f"{RUN}/2/dead", "run_dead", "liveness", Severity.CRITICAL, LAST, LAST, None, 2, died_ns, None, None,
-                f"{dead}; {told.message}", True),
+                f"{dead}; {told}" if told else dead, True),
     ]  # fmt: skip
 
 

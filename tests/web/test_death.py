@@ -88,7 +88,17 @@ def test_a_broken_checkpoint_beside_a_death_keeps_its_own_story_and_a_hang_is_to
         assert (story.death is not None) is is_told and story.symptom.name != "the run died", rule
 
 
-def test_while_the_ends_are_read_the_verdict_says_so_and_then_no_longer(dead: RunView) -> None:
+def test_before_the_ends_are_read_verdict_and_incident_say_that_they_are_being_read(store: SqliteStore, tmp_path: Path) -> None:
+    dead_run.write_run(store, tmp_path / "run", NOW, is_read=False)
+    for seconds, is_reading in ((-100, True), (0, False)):
+        run = look(store, tmp_path, NOW + seconds * 10**9)
+        assert run.verdict.word is VerdictWord.STOPPED
+        assert run.verdict.headline.endswith("reading the ends of all its logs") is is_reading
+        story = incident_story(run, (), next(one for one in run.incidents if "run_dead" in one.rules))
+        assert story.death is None and ("are being read" in story.death_note) is is_reading
+
+
+def test_the_words_for_reading_count_what_can_be_counted(dead: RunView) -> None:
     died = Finding("r/dead", "run_dead", "liveness", Severity.CRITICAL, 5, 5, None, 2, NOW, None, None, "died", True)
     one_log = replace(RUN, rank_logs=())
     assert reading_words(one_log, [died], 2, NOW + 10**9) == "reading the ends of 1 log"
