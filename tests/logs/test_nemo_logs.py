@@ -246,3 +246,9 @@ def test_no_line_makes_a_grammar_raise_and_its_state_goes_through_json_anywhere(
     found += [record for line in lines[cut:] for record in second.feed(line)] + second.finish()
     assert found == expected
     assert not any(Megatron.claims(line) for line in lines if NeMo.claims(line) and line.startswith("Epoch"))
+
+
+def test_the_bar_of_kohyas_scripts_is_read():
+    draw = "\rsteps:   {}%|          | {}/100 [00:01<37:10,  2.23it/s, avr_loss=0.{}]"
+    _, steps, _ = parse("".join(draw.format(n, n, 125 * n) for n in (1, 2, 3)))
+    assert [(s.step, s.values["loss"]) for s in steps] == [(1, 0.125), (2, 0.25), (3, 0.375)]

@@ -2,7 +2,7 @@
 
 The bar is drawn again and again, first with the new position and the old metrics, then with the new ones. So the last
 drawing of a position counts, and is given out when the bar moves on. The position counts batches: with gradient accumulation
-several batches are one optimizer step. ``loss=`` of Lightning 1 is a running mean: read only where nothing else is there. ``Epoch 2/9:`` of home-made trainers counts from 1; diffusers' ``Steps:`` goes over all steps.
+several batches are one optimizer step. ``loss=`` of Lightning 1 is a running mean: read only where nothing else is there. ``Epoch 2/9:`` of home-made trainers counts from 1; diffusers' ``Steps:`` and kohya's ``steps:`` go over all steps.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from trainvitals.logs.values import Metrics, json_safe, parse_number, slug
 from trainvitals.records import Event, Step
 
 _BAR = re.compile(
-    r"\b(?:[Ee]poch (\d{1,9})(?:/(\d{1,9}))?|Steps):(?: :)?\s{0,8}(?:\d{1,3}%\|[^|]{0,400}\|\s{0,10}(\d{1,15})/(\d{1,15})|(\d{1,15})it) "
+    r"\b(?:[Ee]poch (\d{1,9})(?:/(\d{1,9}))?|[Ss]teps):(?: :)?\s{0,8}(?:\d{1,3}%\|[^|]{0,400}\|\s{0,10}(\d{1,15})/(\d{1,15})|(\d{1,15})it) "
     r"\[([^\]]{1,8000})(\])?",
     re.ASCII,
 )
@@ -58,7 +58,7 @@ class Bar:
 def bars(line: str) -> list[Bar]:
     """The training bars in a line; those of validation and sanity checking have other names."""
     found: list[Bar] = []
-    for match in _BAR.finditer(line) if "poch " in line or "Steps:" in line else ():
+    for match in _BAR.finditer(line) if "poch " in line or "teps:" in line else ():
         if match[2] is None and match[0][0] == "e":
             continue  # fairseq's
         cells = match[6].split(", ")
@@ -116,7 +116,7 @@ class LightningBar:
     title = "Lightning's progress bar, and the bars of diffusers and home-made trainers that look like it"
     example = "Epoch 3:  40%|####      | 38/95 [00:10<00:15,  3.70it/s, v_num=0, train_loss=1.23]"
     is_from_source = False
-    literals: ClassVar[tuple[str, ...]] = ("Epoch ", "epoch ", "Steps:")
+    literals: ClassVar[tuple[str, ...]] = ("Epoch ", "epoch ", "Steps:", "steps:")
     is_document = False
     is_weak = True
     prelude: ClassVar[tuple[str, ...]] = ("the checkpoint path at", "all states from the checkpoint")
