@@ -252,3 +252,9 @@ def test_the_bar_of_kohyas_scripts_is_read():
     draw = "\rsteps:   {}%|          | {}/100 [00:01<37:10,  2.23it/s, avr_loss=0.{}]"
     _, steps, _ = parse("".join(draw.format(n, n, 125 * n) for n in (1, 2, 3)))
     assert [(s.step, s.values["loss"]) for s in steps] == [(1, 0.125), (2, 0.25), (3, 0.375)]
+
+
+def test_lightnings_rich_bar_is_read():
+    draw = "Epoch {}/1  ━━━━━╺━━━━━ {}/3 0:00:1{} • 0:00:15 3.70it/s v_num: 0.000 train_loss: {}.500 val_loss: 2.250\n"
+    _, steps, _ = parse("".join(draw.format(epoch, n, n, n) for epoch in (0, 1) for n in (1, 2, 3)))
+    assert [(s.step, s.values["loss"]) for s in steps] == [(1, 1.5), (2, 2.5), (3, 3.5), (4, 1.5), (5, 2.5), (6, 3.5)]

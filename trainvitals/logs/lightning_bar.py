@@ -22,6 +22,12 @@ _BAR = re.compile(
     r"\[([^\]]{1,8000})(\])?",
     re.ASCII,
 )
+#: Lightning's RichProgressBar: ``Epoch 0/2 ━━━━━ 38/95 0:00:10 • 0:00:15 3.70it/s v_num: 0.000 train_loss: 1.230``
+_RICH = re.compile(
+    r"\bEpoch (\d{1,9})/\d{1,9}\s{1,8}[━╸╺ -]{1,400}\s(\d{1,15})/(\d{1,15}) \d{1,4}:\d\d:\d\d • [\d:-]{1,12}\s{1,8}[\d.]{1,20}it/s(.{0,8000})",
+    re.ASCII,
+)
+_RICH_PAIR = re.compile(r"(?<!\S)([A-Za-z_][\w/.-]{0,99}): (\S{1,60})(?=\s|\Z)")
 _RESUMED = re.compile(
     r"\bRestor(?:ed all states from the checkpoint(?: file)? at|ing states from the checkpoint path at) (.{1,1000})"
 )
@@ -75,6 +81,9 @@ def bars(line: str) -> list[Bar]:
             # Counted from 1; where the bar goes over the epochs themselves, they are the steps.
             epoch = 0 if total == epochs and position in (epoch, epoch - 1) else max(0, epoch - 1)
         found.append(Bar(epoch, position, total, pairs, match.start()))
+    if "it/s" in line and "━" in line and (rich := _RICH.search(line)):
+        pairs = dict(reversed(_RICH_PAIR.findall(rich[4])[:_MAX_PAIRS]))
+        found.append(Bar(int(rich[1]), int(rich[2]), int(rich[3]), pairs, rich.start()))
     return found
 
 
