@@ -314,3 +314,25 @@ def test_a_log_that_prints_its_settings_at_each_start_is_compared_without_the_ho
     found = run(parser.feed((megatron(0.0003, 1) + megatron(0.0001, 3)).encode()) + parser.finish())
     assert [one.message for one in found] == ["settings differ from attempt 1: lr 3e-4 → 1e-4"]
     assert found[0].attempt == 2
+
+
+def test_sections_that_two_threads_write_at_once_are_both_read():
+    def parts(lr, commit):
+        return [
+            told("config", {"lr": lr}, parts=2),
+            told("git", {"commit": commit * 40}),
+            told("config", {"wd": 0.1}, part=1, parts=2),
+        ]
+
+    (found,) = run(attempt(1, *parts(3e-4, "a")), attempt(2, *parts(1e-4, "b")))
+    assert found.message == "settings differ from attempt 1: git aaaaaaa → bbbbbbb; lr 3e-4 → 1e-4"
+
+
+def test_a_section_with_a_missing_part_is_not_compared():
+    whole = [
+        told("config", {"lr": 1}, parts=3),
+        told("config", {"a": 1}, part=1, parts=3),
+        told("config", {"wd": 1}, part=2, parts=3),
+    ]
+    torn = [told("config", {"lr": 2}, parts=3), told("config", {"wd": 2}, part=2, parts=3)]
+    assert run(attempt(1, *whole), attempt(2, *torn)) == []

@@ -117,6 +117,15 @@ def test_one_rank_that_prints_rewinds_even_after_a_restart_elsewhere():
     assert [step for attempt, step in steps if attempt == 2] == list(range(31, 60))
 
 
+def test_what_is_remembered_of_ranks_that_repeat_a_step_is_bounded():
+    parser = Parser()
+    parser.feed(lines(range(10)))
+    for first in range(0, 20_000, 4_000):
+        parser.feed(b"".join(b"[rank%d]: %s" % (rank, lines([9])) for rank in range(first, first + 4_000)))
+    assert parser.counters["repeated_steps"] == 20_000
+    assert len(json.dumps(parser.to_state())) < 400_000
+
+
 def test_a_load_line_makes_even_the_same_step_a_new_attempt():
     line = " iteration {}/ 900 | lm loss: 2.0E+00 | number of skipped iterations: 0 |\n"
     load = "  successfully loaded checkpoint from /c [ t 0 ] at iteration 211\n"

@@ -50,7 +50,7 @@ class ConfigChangeDetector(FamilyDetector):
         self._earlier: Sections = {}  # the newest of each section that was not compared yet
         self._own: Sections = {}
         self._next: Sections = {}  # told before the first step of an attempt that has no number yet
-        self._reading: dict[str, Any] = {}  # the section whose parts are coming in
+        self._reading: dict[str, Any] = {}  # section whose parts are coming in -> what came; threads may write several at once
         self._compared: list[str] = []
         self._finding: dict[str, Any] | None = None
         self._changes: list[dict[str, Any]] = []
@@ -86,17 +86,16 @@ class ConfigChangeDetector(FamilyDetector):
         if attempt is not None and attempt < self._attempt:
             return  # of an old attempt, read again
         name = name[:100]
-        if part == 0:
-            self._reading = {"name": name, "attempt": attempt, "part": 0, "section": _empty()}
-        reading = self._reading
-        if not reading or [reading["name"], reading["attempt"], reading["part"]] != [name, attempt, part]:
-            self._reading = {}  # a part is missing: the section is not whole, and is not compared
-            return
+        if part == 0 and (name in self._reading or len(self._reading) < MAX_SECTIONS):
+            self._reading[name] = {"attempt": attempt, "part": 0, "section": _empty()}
+        reading = self._reading.pop(name, None)
+        if reading is None or [reading["attempt"], reading["part"]] != [attempt, part]:
+            return  # a part is missing: the section is not whole, and is not compared
         _add(reading["section"], values, is_summed=name in _SUMMED_SECTIONS)
         reading["part"] = part + 1
         if part + 1 < count:
+            self._reading[name] = reading
             return
-        self._reading = {}
         whole = {name: _closed(reading["section"])}
         if name == "script":
             whole[_ARGUMENTS] = _arguments(values)

@@ -21,7 +21,8 @@ from trainvitals.schema import SECOND_NS
 #: How many logged points ranks may overtake each other.
 REORDER_POINTS = 5
 MAX_HELD_BACK_NS = 1800 * SECOND_NS
-_MAX_ORIGINS = 1024
+#: Ranks of the largest jobs whose every rank prints, and a little more.
+_MAX_ORIGINS = 8192
 _MAX_COUNTED_STEPS = 200
 
 
@@ -34,7 +35,8 @@ class Verdict(Enum):
 
 
 class AttemptTracker:
-    """State: the largest steps of the attempt in progress, at most ``REORDER_POINTS`` + 1, and the restart mark."""
+    """State: the largest steps of the attempt in progress, at most ``REORDER_POINTS`` + 1, the restart mark, and of up to
+    ``_MAX_ORIGINS`` ranks the last step each."""
 
     def __init__(self) -> None:
         self.number = 0
@@ -81,7 +83,7 @@ class AttemptTracker:
         is_new = self.number == 0 or self._is_restarting or named != self._named
         if not is_new and not self._is_near(step, is_ordered or self._is_other_file):
             if not is_ordered and self._is_held_back(step, time_ns, origin):
-                self._origins[origin] = step
+                self._remember(origin, step)
                 self._count_line(step)
                 return Verdict.REPEATED
             is_new = True
@@ -94,8 +96,7 @@ class AttemptTracker:
             self._lines.clear()
             self._note(origin, step)
             return Verdict.NEW_ATTEMPT
-        if origin:
-            self._origins[origin] = step
+        self._remember(origin, step)
         at = bisect_left(self._recent, step)
         if at < len(self._recent) and self._recent[at] == step:
             self._count_line(step)
@@ -113,6 +114,9 @@ class AttemptTracker:
 
     def _note(self, origin: str, step: int) -> None:
         self._newest_origin = origin
+        self._remember(origin, step)
+
+    def _remember(self, origin: str, step: int) -> None:
         if not origin:
             return
         self._origins[origin] = step

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from itertools import islice
 from typing import Any
 
 from trainvitals.logs.fault_origin import Origin
@@ -157,10 +158,12 @@ def _missing(one: Seen, ranks: list[int], world_size: int) -> dict[str, Any]:
     is_known = world_size > max(ranks)
     size = world_size if is_known else max(ranks) + 1
     seen = set(ranks)
-    missing = [rank for rank in range(size) if rank not in seen]
-    if not one.has_job_rank and len(missing) > len(seen):
+    silent = size - len(seen)
+    if not one.has_job_rank and silent > len(seen):
         return data  # a few ranks, numbered within their group: most of the job is not in it
-    data |= {"world_size": size, "ranks_missing": missing[:MAX_NAMED_RANKS], "ranks_missing_count": len(missing)}
+    # A damaged line may name rank 1,999,999: only as many are looked for as are told.
+    missing = islice((rank for rank in range(size) if rank not in seen), min(silent, MAX_NAMED_RANKS))
+    data |= {"world_size": size, "ranks_missing": list(missing), "ranks_missing_count": silent}
     return data if is_known else data | {"is_at_least": True}
 
 
