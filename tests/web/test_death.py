@@ -16,7 +16,7 @@ from trainvitals.records import Event, Finding, Severity
 from trainvitals.settings import RunSettings, Settings
 from trainvitals.store.sqlite import SqliteStore
 from trainvitals.web.assemble import run_view
-from trainvitals.web.death import Death, death_of, lines_of, nothing_read, reading_words, sentence
+from trainvitals.web.death import Death, death_of, lines_of, newest_death, nothing_read, reading_words, sentence
 from trainvitals.web.incident import incident_story
 from trainvitals.web.present import band
 from trainvitals.web.process import read_control
@@ -78,6 +78,12 @@ def test_an_incident_long_before_the_death_does_not_tell_of_it(dead: RunView) ->
     assert incident_story(dead, (), changed).death_note == ""
 
 
+def test_a_death_that_the_attempt_outlived_is_not_told_for_the_next_one(dead: RunView) -> None:
+    assert dead.last_step_time_ns is not None
+    assert newest_death(dead.events, 2, dead.last_step_time_ns) is not None
+    assert newest_death(dead.events, 2, NOW + 60 * 10**9) is None and newest_death(dead.events, 1) is None
+
+
 def test_a_broken_checkpoint_beside_a_death_keeps_its_own_story_and_a_hang_is_told_with_it(dead: RunView) -> None:
     base = next(one for one in dead.incidents if "run_dead" in one.rules)
     finding = next(finding for finding in dead.findings if finding.rule == "run_dead")
@@ -99,12 +105,16 @@ def test_before_the_ends_are_read_verdict_and_incident_say_that_they_are_being_r
 
 
 def test_the_words_for_reading_count_what_can_be_counted(dead: RunView) -> None:
-    died = Finding("r/dead", "run_dead", "liveness", Severity.CRITICAL, 5, 5, None, 2, NOW, None, None, "died", True)
+    died = Finding("r/dead", "run_dead", "liveness", Severity.CRITICAL, 5, 5, None, 2, NOW - 60 * 10**9, None, None, "died", True)
+    open_one = next(one for one in dead.incidents if "run_dead" in one.rules)
+    known = [replace(open_one, finding_ids=("r/dead",), updated_at_ns=NOW)]
     one_log = replace(RUN, rank_logs=())
-    assert reading_words(one_log, [died], 2, NOW + 10**9) == "reading the ends of 1 log"
-    assert reading_words(RUN, [died], 2, NOW + 10**9) == "reading the ends of all its logs"
-    assert reading_words(RUN, [died], 2, NOW + 600 * 10**9) == ""
-    assert reading_words(RUN, [died], 1, NOW) == "" and reading_words(replace(one_log, logs=()), [died], 2, NOW) == ""
+    assert reading_words(one_log, [died], known, 2, NOW + 10**9) == "reading the ends of 1 log"
+    assert reading_words(RUN, [died], known, 2, NOW + 10**9) == "reading the ends of all its logs"
+    assert reading_words(RUN, [died], known, 2, NOW + 600 * 10**9) == ""
+    assert (
+        reading_words(RUN, [died], known, 1, NOW) == "" and reading_words(replace(one_log, logs=()), [died], known, 2, NOW) == ""
+    )
 
 
 def test_a_death_without_a_post_mortem_says_why_and_what_to_do() -> None:

@@ -110,8 +110,8 @@ def run_view(
     remaining = run.total_steps - last.step if run.total_steps and last else 0
     found = told_in(
         verdict(inputs),
-        newest_death(facts.events, attempt.number) if attempt else None,
-        reading_words(run, facts.findings, inputs.attempt, now_ns),
+        newest_death(facts.events, attempt.number, inputs.last_step_time_ns) if attempt else None,
+        reading_words(run, facts.findings, facts.incidents, inputs.attempt, now_ns),
         inputs.attempt,
         inputs.last_step,
         run.log_timezone,

@@ -15,6 +15,8 @@ from trainvitals.web import format as fmt
 
 #: Reading and keeping the ends takes 45 s at most; nothing by then means that nobody reads.
 READING_NS = 90 * 10**9
+#: Steps that were written before a death and read after it.
+LATE_STEPS_NS = 60 * 10**9
 SHOWN_RANKS = 16
 #: A hang is told with a death this near to it.
 HANG_RULES = HUNG_RULES | {"out_of_memory"}
@@ -82,9 +84,15 @@ def death_of(event: Event) -> Death:
     )  # fmt: skip
 
 
-def newest_death(events: Sequence[Event], attempt: int) -> Death | None:
-    """The newest post-mortem of an attempt, None when there is none."""
-    told = [event for event in events if event.kind == "postmortem" and event.attempt == attempt]
+def newest_death(events: Sequence[Event], attempt: int, last_step_ns: int | None = None) -> Death | None:
+    """The newest post-mortem of an attempt, None when there is none, or when the attempt went on after it."""
+    told = [
+        event
+        for event in events
+        if event.kind == "postmortem"
+        and event.attempt == attempt
+        and (last_step_ns is None or last_step_ns <= (event.time_ns or 0) + LATE_STEPS_NS)
+    ]
     return death_of(max(told, key=lambda event: event.time_ns or 0)) if told else None
 
 
@@ -133,11 +141,15 @@ def told_in(
     return replace(verdict, headline=f"{number} died{at}: {sentence(death, zone)}", automatic=automatic)
 
 
-def reading_words(run: RunSettings, findings: Sequence[Finding], attempt: int | None, now_ns: int) -> str:
+def reading_words(
+    run: RunSettings, findings: Sequence[Finding], incidents: Sequence[Incident], attempt: int | None, now_ns: int
+) -> str:
     """``reading the ends of 3 logs`` while a death is fresh and its logs can be read; else empty."""
-    died = [f.time_ns for f in findings if f.rule == "run_dead" and f.is_open and f.attempt == attempt and f.time_ns is not None]
+    open_ids = {f.id for f in findings if f.rule == "run_dead" and f.is_open and f.attempt == attempt}
+    # The finding bears the time of the deadly line; the incident that of when the run was called dead.
+    found_ns = [one.updated_at_ns for one in incidents if open_ids & set(one.finding_ids)]
     patterns = (*run.logs, *run.rank_logs)
-    if not patterns or not died or now_ns - max(died) > READING_NS:
+    if not patterns or not found_ns or now_ns - max(found_ns) > READING_NS:
         return ""
     is_exact = not any(set("*?[") & set(pattern) for pattern in patterns)
     return f"reading the ends of {_files(len(patterns))}" if is_exact else "reading the ends of all its logs"

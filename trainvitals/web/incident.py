@@ -61,7 +61,9 @@ def incident_story(run: RunView, nodes: Sequence[NodeSample], incident: Incident
     near = [event for event in known if _is_near(event, onset_ns)]
     death = death_near(run.events, incident, findings)
     is_dead = death is None and bool(STOPPED_RULES & set(incident.rules))
-    is_reading = is_dead and bool(reading_words(run.settings, findings, attempt.number if attempt else None, run.taken_at_ns))
+    is_reading = is_dead and bool(
+        reading_words(run.settings, findings, run.incidents, attempt.number if attempt else None, run.taken_at_ns)
+    )
     changes = changes_at(run.findings, attempt.number) if attempt else None
     is_first = attempt is None or attempt.number <= 1
     told = [one.attempt for one in run.configurations]
