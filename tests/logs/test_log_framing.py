@@ -53,6 +53,7 @@ def test_a_launcher_prefix_is_taken_off(prefix):
         "2026-01-02,1,2",
         "time (ms) | forward: 1.0",
         "[1][40/500] lr: 1",
+        "step-100 | loss: 2.5",
     ],
 )
 def test_real_content_is_never_taken_for_a_prefix(line):

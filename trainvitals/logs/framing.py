@@ -32,7 +32,8 @@ _PREFIX = re.compile(
     | (?!(?:step|iter|iteration|epoch|batch|loss|layer|level|update)[.\d-]*:)
       [A-Za-z][A-Za-z.-]*\d[A-Za-z0-9.-]{0,80}:[ ]WORDS  # DeepSpeed pdsh: gpu250, node-r7i4n5
     | \([\w.-]{1,80}(?:\([\w.-]{1,80}\))?[ ]pid=\d{1,9}(?:,[ ]ip=[\w.:-]{1,60})?\)[ ]  # Ray
-    | [A-Za-z][\w.-]{0,80}-\d{1,4}[ ]{1,40}\|[ ]     # docker compose
+    | (?!(?:step|iter|iteration|epoch|batch|loss|layer|level|update)-)
+      [A-Za-z][\w.-]{0,80}-\d{1,4}[ ]{1,40}\|[ ]     # docker compose
     | \d\d:\d\d:\d\d\.\d{3}[ ]                       # ts
     )""".replace("WORDS", _WORDS_FOLLOW),
     re.VERBOSE | re.ASCII,
