@@ -13,6 +13,7 @@ from trainvitals.errors import InputError
 from trainvitals.identity import event_id
 from trainvitals.logs.attempts import AttemptTracker, Verdict
 from trainvitals.logs.changes import FormatChanges
+from trainvitals.logs.event_numbers import EventNumbers
 from trainvitals.logs.faults import Faults
 from trainvitals.logs.finder import FormatFinder, Located, Prelude
 from trainvitals.logs.framing import LineFramer, origin_of
@@ -28,8 +29,6 @@ from trainvitals.records import Event, Step
 #: The log's identity is the checksum of so many of its first bytes.
 KEY_BYTES = 4096
 _NONE: Mapping[str, type[Any]] = MappingProxyType({})
-
-
 _BAR = "%|"
 #: A number at the end of a file without a line end, that lacks digits for certain: exponents are printed with two.
 _TORN_NUMBER = re.compile(r"\d{1,40}(?:\.\d{0,40})?[eE][+-]?\d?\Z|\d{1,40}\.\Z", re.ASCII)
@@ -90,7 +89,7 @@ class Parser:
         self._hook_key: str | None = None
         self._hook_rewind = 0
         self._header: dict[str, Any] = {}
-        self._events = 0
+        self._event_numbers = EventNumbers()
         self._counts = {"torn_lines": 0, "repeated_steps": 0, "failed_lines": 0}
         self._past_bad_records = 0
 
@@ -320,9 +319,9 @@ class Parser:
 
     def _numbered(self, event: Event, origin: str) -> Event:
         """With attempt, source and an id that is a function of the file's bytes. Faults number themselves."""
-        self._events += not event.id
         number = None if self._tracker.is_between else self._tracker.number
-        identifier = event_id(event.kind, origin, event.id or self._events)
+        start = self._hook_rewind if self._hook_key is not None else self._rewind or 0
+        identifier = event_id(event.kind, origin, event.id or self._event_numbers.name(event, origin, start))
         return replace(event, attempt=number, id=identifier, source="log" if self._hook is None else "hook")
 
     def _digest(self, end: int) -> str:
@@ -349,7 +348,7 @@ class Parser:
             "file_digest": self._file_digest,
             "hook": [self._hook_key, self._hook_rewind, dict(self._header)],
             "extras": self._extras.to_state(),
-            "events": self._events,
+            "event_numbers": self._event_numbers.to_state(),
             "counts": self._counts,
             "past_bad_records": self._past_bad_records,
         }
@@ -376,5 +375,6 @@ class Parser:
         self._rewind, self._file_digest = state["rewind"], state["file_digest"]
         self._hook_key, self._hook_rewind, self._header = state["hook"]
         self._extras.restore(state["extras"])
-        self._events, self._past_bad_records = state["events"], state["past_bad_records"]
+        self._event_numbers.restore(state["event_numbers"])
+        self._past_bad_records = state["past_bad_records"]
         self._counts = {name: int(count) for name, count in state["counts"].items()}
