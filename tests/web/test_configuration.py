@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from trainvitals.records import Event, Finding, Severity
 from trainvitals.store.encode import event_point
 from trainvitals.store.sqlite import SqliteStore
+from trainvitals.watch.metadata import MetadataFiles
 from trainvitals.web.changes import arrow, changes_at, changes_of, full, lines_of, nothing_changed, title
 from trainvitals.web.configuration import MAX_STARTS, ConfigurationReader, configurations_of, rows_of
 from trainvitals.web.view import AttemptView
@@ -73,9 +74,9 @@ def test_a_section_told_again_replaces_the_first() -> None:
 
 
 def test_what_was_told_before_a_first_step_belongs_to_the_start_that_follows() -> None:
-    found = configurations_of([part("config", {"lr": 1}, attempt=None, time_ns=NOW + 50)], ATTEMPTS)
-    assert [one.attempt for one in found] == [2]
-    assert configurations_of([part("config", {"lr": 1}, attempt=None, time_ns=NOW + 500)], ATTEMPTS) == ()
+    for time_ns, attempt in ((NOW + 50, [2]), (NOW + 500, [2]), (NOW + 3600 * 10**9, [])):
+        found = configurations_of([part("config", {"lr": 1}, attempt=None, time_ns=time_ns)], ATTEMPTS)
+        assert [one.attempt for one in found] == attempt
 
 
 def test_only_the_newest_starts_are_kept() -> None:
@@ -115,10 +116,36 @@ def test_the_parts_are_read_again_only_when_there_is_news(store: SqliteStore, tm
     counting, reader = Counting(store), ConfigurationReader()
     first = reader.of(counting, dead_run.RUN, ATTEMPTS, NOW)
     assert [one.attempt for one in first] == [2, 1] and not any(one.incomplete for one in first)
-    assert reader.of(counting, dead_run.RUN, ATTEMPTS, NOW + 10**9) is first
+    assert reader.of(counting, dead_run.RUN, ATTEMPTS, NOW + 10**9) == first
     assert counting.limits == [1, 120, 1]
     store.write([event_point(dead_run.RUN, part("job", {"id": "7"}, attempt=2))])
     assert reader.of(counting, dead_run.RUN, ATTEMPTS, NOW + 2 * 10**9)[0].sections["job"] == {"id": "7"}
+
+
+def test_the_files_of_the_run_directory_know_best_which_start_told_what(store: SqliteStore, tmp_path: Path) -> None:
+    dead_run.write_run(store, tmp_path / "run", NOW)
+    files = MetadataFiles(str(tmp_path / "run"), "r")
+    files.take(part("config", {"lr": 1e-4}, attempt=None))
+    files.take(Event("attempt_start", NOW, attempt=2, data={}))
+    assert files.flush() == ""
+    reader, counting = ConfigurationReader(), Counting(store)
+    (only,) = reader.of(counting, dead_run.RUN, ATTEMPTS, NOW, str(tmp_path / "run"))
+    assert (only.attempt, only.sections, counting.limits) == (2, {"config": {"lr": "1e-4"}}, [])
+    files.take(part("git", {"commit": "abc"}, attempt=2))
+    files.flush()
+    assert "git" in reader.of(counting, dead_run.RUN, ATTEMPTS, NOW, str(tmp_path / "run"))[0].sections
+
+
+@pytest.mark.parametrize(
+    "content", ["", "[]", "null", '{"schema": 1, "sections": [1]}', "[" * 100_000, '{"schema": 9, "sections": {"a": {}}}']
+)
+def test_a_file_that_is_none_leaves_it_to_the_store(store: SqliteStore, tmp_path: Path, content: str) -> None:
+    dead_run.write_run(store, tmp_path / "run", NOW)
+    (tmp_path / "run" / "metadata").mkdir()
+    (tmp_path / "run" / "metadata" / "attempt-00002.json").write_text(content)
+    (tmp_path / "run" / "metadata" / "attempt-00001.json").symlink_to("/dev/zero")
+    found = ConfigurationReader().of(store, dead_run.RUN, ATTEMPTS, NOW, str(tmp_path / "run"))
+    assert [one.attempt for one in found] == [2, 1]
 
 
 def finding(data: dict[str, Any], attempt: int = 2) -> Finding:

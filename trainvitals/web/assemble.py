@@ -123,7 +123,7 @@ def run_view(
     )
     nonfinite = [(m.name, m.nonfinite) for m in metrics.values() if m.nonfinite is not None]
     about = incident or _incident_of(found, inputs, run.name)
-    made_of = (configurations or ConfigurationReader()).of(store, run.name, attempts, now_ns)
+    made_of = (configurations or ConfigurationReader()).of(store, run.name, attempts, now_ns, run.dir)
     return RunView(
         settings=run,
         taken_at_ns=now_ns,

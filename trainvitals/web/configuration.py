@@ -11,6 +11,7 @@ from typing import Any
 
 from trainvitals.records import Event
 from trainvitals.store.protocol import Store
+from trainvitals.web.configuration_files import ConfigurationFiles, made
 from trainvitals.web.view import AttemptView, Configuration
 
 DAY_NS = 86_400 * 10**9
@@ -18,14 +19,14 @@ DAY_NS = 86_400 * 10**9
 MAX_PARTS_READ = 120
 MAX_STARTS = 8
 MAX_PARTS = 256
+#: A log that tells no times is read a little after it was written.
+READ_AFTER_NS = 600 * 10**9
 #: Late parts have older times than the newest one when a log is read again.
 READ_AGAIN_NS = 60 * 10**9
 MASK = "***"
 SHOWN_MASK = "•••"
 #: Over all keys: another one whenever any of them is.
 SUMS = frozenset({"config_sha256"})
-#: In this order; sections that are not named here follow by name.
-ORDER = ("config", "training", "layout", "arguments", "git", "script", "packages", "software", "environment", "job", "ranks")
 
 
 @dataclass(frozen=True)
@@ -82,12 +83,23 @@ def rows_of(
 
 @dataclass
 class ConfigurationReader:
-    """One for each poller. ``of`` asks for one row at each look, and for the parts only when there is news."""
+    """One for each poller. The run directory's files come first; without one of the newest start ``of`` asks the store for one
+    row at each look, and for the parts only when there is news."""
 
+    _files: ConfigurationFiles = field(default_factory=ConfigurationFiles)
     _held: dict[str, tuple[tuple[Any, ...], int, tuple[Configuration, ...]]] = field(default_factory=dict)
 
-    def of(self, store: Store, run: str, attempts: Sequence[AttemptView], now_ns: int) -> tuple[Configuration, ...]:
+    def of(
+        self, store: Store, run: str, attempts: Sequence[AttemptView], now_ns: int, run_dir: str = ""
+    ) -> tuple[Configuration, ...]:
         """Configurations of the newest starts. Raises what the store raises."""
+        numbers = [attempt.number for attempt in attempts[-MAX_STARTS:]]
+        files = self._files.of(run_dir, numbers) if run_dir else {}
+        if not files or numbers[-1] not in files:
+            files = {**{one.attempt: one for one in self._stored(store, run, attempts, now_ns)}, **files}
+        return tuple(files[number] for number in sorted(files, reverse=True)[:MAX_STARTS])
+
+    def _stored(self, store: Store, run: str, attempts: Sequence[AttemptView], now_ns: int) -> tuple[Configuration, ...]:
         newest = store.events(run, ("metadata",), 0, now_ns + DAY_NS, limit=1, newest_first=True)
         if not newest:
             return ()
@@ -102,26 +114,11 @@ class ConfigurationReader:
 
 
 def _configuration(number: int, sections: Mapping[str, tuple[int, Mapping[int, Mapping[str, Any]]]]) -> Configuration:
-    names = [*(name for name in ORDER if name in sections), *sorted(set(sections) - set(ORDER))]
-    return Configuration(
-        number,
-        {
-            name: {str(key): _text(value) for part in sorted(sections[name][1]) for key, value in sections[name][1][part].items()}
-            for name in names
-        },
-        tuple(name for name in names if len(sections[name][1]) < sections[name][0]),
-    )
-
-
-def _text(value: Any) -> str:
-    """As what changed is told: ``3e-4`` for a small number, not ``0.0003``."""
-    if isinstance(value, str):
-        return value
-    text = repr(value)
-    if isinstance(value, float) and 0 < abs(value) < 1e-3 and "e" not in text:
-        text = next(short for digits in range(18) if float(short := f"{value:.{digits}e}") == value)
-    mantissa, e, exponent = text.partition("e")
-    return f"{mantissa}e{int(exponent)}" if isinstance(value, float) and e else text
+    whole = {
+        name: {key: value for part in sorted(parts) for key, value in parts[part].items()}
+        for name, (_, parts) in sections.items()
+    }
+    return made(number, whole, sorted(name for name, (count, parts) in sections.items() if len(parts) < count))
 
 
 def _part(event: Event) -> int:
@@ -134,4 +131,7 @@ def _is_count(parts: object) -> bool:
 
 
 def _next_start(time_ns: int, attempts: Sequence[AttemptView]) -> int | None:
-    return next((attempt.number for attempt in attempts if attempt.started_ns >= time_ns), None)
+    later = next((attempt.number for attempt in attempts if attempt.started_ns >= time_ns), None)
+    if later is None and attempts and time_ns - attempts[-1].started_ns <= READ_AFTER_NS:
+        return attempts[-1].number
+    return later

@@ -171,9 +171,13 @@ def lines_of(death: Death, zone: str, now_ns: int) -> tuple[Line, ...]:
     else:
         lines.append(Line("cause", f"none found in the ends of {_files(death.read)}"))
     if death.suspects:
+        is_known = death.rank in death.suspects
+        look_at = "the cause was found there" if is_known and len(death.suspects) == 1 else f"look at {_them(death)}"
         lines.append(
             Line(
-                "silent", f"{_ranks(death.suspects)} said nothing while the others waited: look at {_them(death)}", tone="warning"
+                "silent",
+                f"{_ranks(death.suspects)} told no timeout while the others waited: {look_at}",
+                tone="" if is_known else "warning",
             )
         )
     if death.followers or death.victims:
