@@ -39,6 +39,7 @@ from trainvitals.logs.nanotron import Nanotron
 from trainvitals.logs.nemo import NeMo
 from trainvitals.logs.neuronx import NeuronX
 from trainvitals.logs.olmo import Olmo
+from trainvitals.logs.open_clip import OpenClip
 from trainvitals.logs.orbit import Orbit
 from trainvitals.logs.paddlenlp import PaddleNLP
 from trainvitals.logs.swin import Swin
@@ -80,6 +81,7 @@ _ALL: tuple[type[Any], ...] = (
     NeuronX,
     MindFormers,
     Swin,
+    OpenClip,
     Detectron2,
     Verl,
     BMTrain,
