@@ -154,6 +154,8 @@ def _summary(counts: Counts) -> str:
         text += f"; {format_count(counts.estimated_times, 'step')} without a time: estimated from when the file was last written"
     if counts.left_out:
         text += f"; {counts.left_out:,} values or lines left out"
+    if counts.detector_errors:
+        text += f"; {format_count(counts.detector_errors, 'record')} not judged, because a rule failed (please report it)"
     return text + "."
 
 

@@ -23,6 +23,7 @@ from trainvitals.records import Event, Finding, Point, Step
 from trainvitals.settings import RunSettings, Settings
 from trainvitals.store.encode import check_point, dropped_metrics, event_point, step_point
 from trainvitals.store.protocol import Sink, Store
+from trainvitals.watch.deaths import Deaths
 from trainvitals.watch.finding_events import finding_event, incident_event
 from trainvitals.watch.import_times import RecordTimes, TimePlan
 from trainvitals.watch.metadata import MetadataFiles
@@ -60,7 +61,8 @@ class ImportLog:
 
 @dataclass
 class Counts:
-    """What an import did; JSON values. ``new_steps``: of those read, the ones that the store did not have."""
+    """What an import did; JSON values. ``new_steps``: of those read, the ones that the store did not have. ``detector_errors``:
+    records that no rule judged, because one of them failed."""
 
     steps: int = 0
     new_steps: int = 0
@@ -72,6 +74,7 @@ class Counts:
     first_step: int | None = None
     last_step: int | None = None
     estimated_times: int = 0
+    detector_errors: int = 0
 
 
 class Importer:
@@ -92,6 +95,7 @@ class Importer:
         self._engine = self._new_engine()
         self._grouper = Grouper(run.name)
         self._metadata = MetadataFiles(run.dir, run.name)
+        self._deaths = Deaths(run, None)
         self._key, self._done_key = f"import/{run.name}/state", f"import/{run.name}/done"
         identities = [[part.identity for part in log.parts] for log in logs]
         self._id = hashlib.sha256(json.dumps([format, timezone, detect, identities]).encode()).hexdigest()
@@ -217,6 +221,9 @@ class Importer:
             event = replace(event, kind="message", data={"said_kind": event.kind, **event.data})
         self.counts.events += 1
         self._metadata.take(event)
+        if event.kind == "fault":
+            self._metadata.flush()  # where the ranks of this start are; what cannot be written is said by the next commit
+        event = self._deaths.take(event, self._current)
         self._add_event(event)
         self._judge(event, event.time_ns or 0)
 
@@ -236,7 +243,16 @@ class Importer:
     def _judge(self, record: Step | Event, time_ns: int) -> None:
         self._last_ns = time_ns
         if self._engine is not None:
-            self._found(self._engine.update(record), time_ns)
+            engine = self._engine
+            self._found(self._guarded(lambda: engine.update(record)), time_ns)
+
+    def _guarded(self, detect: Callable[[], list[Finding]]) -> list[Finding]:
+        """A fault in a rule costs that record's findings, not the import."""
+        try:
+            return detect()
+        except Exception:  # noqa: BLE001 (counted and told)
+            self.counts.detector_errors += 1
+            return []
 
     def _found(self, findings: Iterable[Finding], now_ns: int) -> None:
         for finding in findings:
@@ -251,7 +267,7 @@ class Importer:
 
     def _finish_detection(self) -> None:
         if self._engine is not None:
-            self._found(self._engine.finish(), self._last_ns)
+            self._found(self._guarded(self._engine.finish), self._last_ns)
 
     # -- the store ------------------------------------------------------------------------------------------------
 

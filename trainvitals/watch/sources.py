@@ -129,7 +129,7 @@ class RunSources:
             records += [self._numbered(path, record, now_ns) for path, record in self._hook.poll(self._max_bytes)]
         is_hook_quiet = not records
         from_log = self._log.poll(self._max_bytes)
-        for path, record in from_log if from_hook else self._dated(from_log, now_ns):
+        for path, record in self._dated(from_log, now_ns):
             if not from_hook:
                 records.append(self._numbered(path, record, now_ns))
             elif isinstance(record, Event) and record.kind in KINDS_BESIDE_THE_HOOK:
@@ -142,15 +142,17 @@ class RunSources:
         return records
 
     def _dated(self, found: Sequence[tuple[str, Step | Event]], now_ns: int) -> list[tuple[str, Step | Event]]:
-        """The same records; steps of a log that tells no times get one."""
+        """The same records; steps of a log that tells no times get one, and events get that of a step beside them.
+
+        An event's is that of the step that follows it, else of the one before, as in an import; without any it is new.
+        """
+        if all(record.time_ns is not None for _, record in found):
+            return list(found)
         untimed: dict[str, list[Step]] = {}
         for path, record in found:
             if isinstance(record, Step) and record.time_ns is None:
                 untimed.setdefault(path, []).append(record)
-        if not untimed:
-            return list(found)
         times = {path: self._dated_steps(path, steps, now_ns) for path, steps in untimed.items()}
-        # From the end, so that an event without a time takes that of the step that follows it.
         backwards: list[tuple[str, Step | Event]] = []
         next_ns: dict[str, int | None] = {}
         for path, record in reversed(found):
@@ -160,7 +162,15 @@ class RunSources:
             if isinstance(known, Step):
                 next_ns[path] = known.time_ns
             backwards.append((path, known))
-        return backwards[::-1]
+        last_ns: dict[str, int | None] = {}
+        dated_records: list[tuple[str, Step | Event]] = []
+        for path, record in reversed(backwards):
+            if isinstance(record, Step):
+                last_ns[path] = record.time_ns
+            elif record.time_ns is None:
+                record = replace(record, time_ns=last_ns.get(path))
+            dated_records.append((path, record))
+        return dated_records
 
     def _dated_steps(self, path: str, steps: Sequence[Step], now_ns: int) -> list[Step]:
         previous_ns = self._last_seen_ns.get(path)

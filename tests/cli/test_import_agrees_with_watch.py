@@ -1,0 +1,58 @@
+"""`import` and `watch` store the same of what is more than a step: faults with the places of their ranks; and a rule that fails."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from import_place import FOR_EVER, Place, megatron, said
+
+from trainvitals.detect.engine import Engine
+from trainvitals.records import Step
+from trainvitals.watch.metadata import METADATA_DIR, SCHEMA
+
+OUT_OF_MEMORY = "[rank3]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.\n"
+
+
+def faults(place):
+    store = place.open()
+    try:
+        return [(event.id, event.time_ns, dict(event.data)) for event in store.events("r", ["fault"], *FOR_EVER)]
+    finally:
+        store.close()
+
+
+def tell_ranks(place):
+    (place.run_dir / METADATA_DIR).mkdir(parents=True, exist_ok=True)
+    content = {"schema": SCHEMA, "run": "r", "attempt": 1, "start": {}, "sections": {"ranks": {"3": "node9/3/GPU-1"}}}
+    (place.run_dir / METADATA_DIR / "attempt-00001.json").write_text(json.dumps(content))
+
+
+@pytest.mark.parametrize("order", [("watch", "run"), ("run", "watch")])
+def test_a_fault_names_host_and_gpu_of_its_rank_whoever_read_it(tmp_path, order):
+    place = Place(tmp_path / "a")
+    tell_ranks(place)
+    log = place.file("train.log", megatron(1, 40) + OUT_OF_MEMORY + megatron(41, 10, at=90))
+    found = []
+    for way in order:
+        place.watch() if way == "watch" else place.run(log)
+        found.append(faults(place))
+    assert found[0] == found[1]
+    ((_, _, data),) = found[0]
+    assert (data["rank"], data["host"], data["place"]) == (3, "node9", "node9/3/GPU-1")
+
+
+def test_a_rule_that_fails_costs_its_findings_and_not_the_import(tmp_path, capsys, monkeypatch):
+    place = Place(tmp_path / "a")
+    update = Engine.update
+
+    def failing(engine, record):
+        if isinstance(record, Step) and record.step == 7:
+            raise ZeroDivisionError
+        return update(engine, record)
+
+    monkeypatch.setattr(Engine, "update", failing)
+    assert place.run(place.file("train.log", megatron(1, 30))) == 0
+    told, err = said(capsys)
+    assert (told["steps"], told["new_steps"], told["detector_errors"]) == (30, 30, 1)
+    assert "1 record not judged" in err
