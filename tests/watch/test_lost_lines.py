@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.watch.test_watchdog import Bench
+from trainvitals.logs import tail
 
 LINE = "iter {}: loss 3.0, time 1.0ms, mfu 1.0%\n"
 
@@ -40,3 +41,18 @@ def test_what_was_lost_is_noted_by_kind_once_and_not_at_every_heartbeat(bench, t
     assert [lost(bench) for _ in range(3)] == [1, 1, 1]
     (told,) = [event for event in bench.events("watch") if "lost_by_kind" in event.data]
     assert told.data["lost_by_kind"] == {"capped_lines": 1} and "capped lines: 1" in told.text
+
+
+def test_files_that_find_no_place_are_told_with_what_to_do_and_are_no_lost_records(tmp_path, monkeypatch):
+    monkeypatch.setattr(tail, "MAX_FILES", 2)
+    bench = Bench(tmp_path, logs=[str(tmp_path / "*.log")])
+    for number in range(5):
+        (tmp_path / f"{number}.log").write_text(LINE.format(number))
+    assert [lost(bench) for _ in range(3)] == [0, 0, 0]
+    for number in range(2, 5):
+        (tmp_path / f"{number}.log").unlink()
+    assert lost(bench) == 0
+    more, again = [event for event in bench.events("watch") if "files_beyond_limit" in event.data]
+    assert more.data["files_beyond_limit"] == 3 and "3 files that `logs` names are not followed" in more.text
+    assert "rank_logs" in more.text and again.data["files_beyond_limit"] == 0
+    bench.store.close()

@@ -18,7 +18,6 @@ from trainvitals.detect.engine import Engine
 from trainvitals.errors import StoreError
 from trainvitals.identity import event_id, step_time_ns
 from trainvitals.incidents.grouping import Grouper, finding_from_mapping
-from trainvitals.logs.tail import HARMLESS_COUNTERS
 from trainvitals.records import Event, Finding, Point, Severity, Step
 from trainvitals.settings import RunSettings, Settings
 from trainvitals.store.encode import check_point, dropped_metrics, event_point, step_point
@@ -29,6 +28,7 @@ from trainvitals.watch.checkpoint_scan import CheckpointScanner, Scan, checkpoin
 from trainvitals.watch.deaths import Deaths
 from trainvitals.watch.finding_events import finding_event, incident_event
 from trainvitals.watch.flood import FloodGate
+from trainvitals.watch.losses import Losses
 from trainvitals.watch.metadata import MetadataFiles
 from trainvitals.watch.postmortem import PostmortemRunner
 from trainvitals.watch.sources import RunSources
@@ -37,9 +37,8 @@ from trainvitals.watch.sources import RunSources
 MAX_PENDING_POINTS = 200_000
 #: Findings kept in mind so that their later states fall on the same stored event.
 MAX_REMEMBERED = 2_000
-#: Store faults are told once in this time, and what could not be read (a page shows its kinds) once in that.
+#: Store faults are told once in this time.
 TELL_AGAIN_S = 60.0
-LOST_AGAIN_S = 600.0
 
 
 @dataclass
@@ -88,8 +87,8 @@ class Watchdog:
         self._trips: list[Finding] = []
         self._last_step: int | None = None
         self._last_step_ns: int | None = None
-        self._heartbeat_due_s = self._lost_due_s = clock.monotonic_s()
-        self._told_lost: dict[str, int] = {}
+        self._heartbeat_due_s = clock.monotonic_s()
+        self._losses = Losses(clock.monotonic_s())
         self._started = (clock.time_ns(), clock.monotonic_s())
         self._told_s: float | None = None
         self._scan_error = ""
@@ -301,14 +300,11 @@ class Watchdog:
         kinds = {
             "bad_points": counters.bad_points, "detector_errors": counters.detector_errors, "hook_lost": counters.hook_lost,
             "flooded_events": counters.flooded_events, "metadata_left_out": self._metadata.left_out,
-            **{name: count for name, count in self._sources.counters.items() if name not in HARMLESS_COUNTERS},
+            **self._sources.counters,
         }  # fmt: skip
-        kinds = {name: count for name, count in kinds.items() if count}
-        lost = sum(kinds.values())
-        if kinds and kinds != self._told_lost and now_s >= self._lost_due_s:
-            self._told_lost, self._lost_due_s = kinds, now_s + LOST_AGAIN_S
-            told = ", ".join(f"{name.replace('_', ' ')}: {count:,}" for name, count in kinds.items())
-            self.note(f"not everything could be read or kept: {told}", "lost", lost_by_kind=kinds)
+        lost, notes = self._losses.look(kinds, now_s)
+        for note in notes:
+            self.note(note.text, note.subject, **note.data)
         fields: dict[str, float | int | str | bool] = {"ranks": 1, "alive": 1, "lost_records": lost}
         if self._last_step is not None and self._last_step_ns is not None:
             fields |= {
