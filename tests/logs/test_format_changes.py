@@ -267,3 +267,19 @@ def test_what_only_looks_like_a_log_line_is_no_step():
     ]
     parser, steps, _ = read(lines)
     assert (parser.format, steps) == (None, [])
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        '        " iteration       1/    10 | lm loss: 1.024681E+01 | grad norm: 0.5 |\\n"',
+        "    line = 'iter 120: loss 3.9000, time 500.25ms, mfu 30.00%'",
+        'print("s:150 trl:5.4321 lr:0.000210 norm:0.55")',
+        "    {'loss': 10.5, 'grad_norm': 0.125, 'learning_rate': 9.8e-06, 'step': 50},",
+        'assert parse("Epoch 0:  50%|##  | 500/1000 [01:23<01:23, 6.00it/s, loss=0.123]")',
+    ],
+)
+def test_a_trainers_line_as_text_in_a_program_decides_no_format(line):
+    parser = Parser()
+    assert not parser.feed((line + "\n").encode() * 3) + parser.finish()
+    assert parser.format is None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -13,6 +14,11 @@ _BAR = "%|"
 _MAX_KEPT_LINES = 256
 _MAX_KEPT_CHARACTERS = 1000
 
+#: A line of a trainer's as text in a program: a test of a log reader, a list of losses that somebody copied.
+_CODE = re.compile(
+    r"""\A\s{0,80}(?:[rbuf]{0,2}["']|[\w.]{1,60}\s?=\s?[rbuf]{0,2}["']|(?:print|assert)\b[ (])|\\n["']\s?[,)]{0,2}\Z|\{'[^{}]{1,4000}\},\Z"""
+)
+
 #: (end, line): the byte offset just behind a line, and its text.
 Located = tuple[int, str]
 
@@ -21,6 +27,7 @@ def claimant(line: str, grammars: Iterable[type[Any]]) -> type[Any] | None:
     """The first of ``grammars`` that knows ``line`` for its own; its literals are asked before it, because that is fast.
 
     What stands between backticks is a document that speaks of such a line: a README or a comment that a log shows.
+    So is what stands between quotation marks.
     """
     if "`" in line and not line.startswith("{"):
         return None
@@ -33,7 +40,7 @@ def claimant(line: str, grammars: Iterable[type[Any]]) -> type[Any] | None:
             else:
                 continue
         if grammar.claims(line):
-            return grammar
+            return grammar if grammar.is_document or _CODE.search(line) is None else None
     return None
 
 
