@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-BASE = {"errors", "clock", "records", "schema", "identity"}
+BASE = {"errors", "clock", "records", "schema", "identity", "masking"}
 #: room -> rooms of `trainvitals` it may import (itself always)
 MAY_IMPORT = {
     "errors": set(),
@@ -16,12 +16,13 @@ MAY_IMPORT = {
     "records": set(),
     "schema": set(),
     "identity": set(),
+    "masking": set(),
     "settings": BASE | {"settings_sections", "detect.tunables", "logs.registry"},
     "settings_sections": set(),
     "settings_page": {"settings", "settings_sections"},
     "attempts": BASE,
     "control": {"errors", "clock"},
-    "hook": {"errors", "clock", "control"},
+    "hook": {"errors", "clock", "control", "masking"},
     "logs": BASE,
     "detect": BASE,
     "checkpoints": BASE,
@@ -32,7 +33,7 @@ MAY_IMPORT = {
     "web": BASE | {"settings", "control", "store", "incidents", "charts"},
     "demo": BASE | {"hook", "control", "checkpoints", "store"},
 }
-STANDARD_LIBRARY_ONLY = {"hook", "control", "errors", "clock"}
+STANDARD_LIBRARY_ONLY = {"hook", "control", "errors", "clock", "masking"}
 #: Exactly these files of the hook may import exactly that: a trainer that uses them has it. The others need nothing.
 LIBRARY_OF = {
     "trainvitals/hook/huggingface.py": {"transformers"},

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 
 from trainvitals.hook import Recorder, git, metadata, surroundings
 from trainvitals.hook.flatten import canonical_sha256, flatten
-from trainvitals.hook.masking import MASK, is_secret_name, mask_arguments, mask_text
+from trainvitals.masking import MASK, is_secret_name, mask_arguments, mask_text
 from trainvitals.hook.metadata import parts
 
 

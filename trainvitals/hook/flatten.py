@@ -20,7 +20,7 @@ from pathlib import PurePath
 from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType, SimpleNamespace
 from typing import Any, cast
 
-from trainvitals.hook.masking import MASK, is_secret_name, mask_text
+from trainvitals.masking import MASK, is_secret_name, mask_text
 
 Plain = str | int | float | bool | None
 

@@ -13,7 +13,7 @@ import subprocess
 import time
 from collections.abc import Mapping, Sequence
 
-from trainvitals.hook.masking import mask_text
+from trainvitals.masking import mask_text
 
 MAX_DIFFSTAT_BYTES = 8_192
 MAX_OUTPUT_BYTES = 1 << 20

@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from trainvitals.hook.flatten import Plain, plain_text
-from trainvitals.hook.masking import MASK, is_secret_name, mask_arguments
+from trainvitals.masking import MASK, is_secret_name, mask_arguments
 
 MAX_SCRIPT_BYTES = 16 << 20
 MAX_ARGUMENTS = 2_000

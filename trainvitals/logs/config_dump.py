@@ -11,25 +11,17 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from trainvitals.masking import MASK, is_secret_name, mask_arguments, mask_text
 from trainvitals.records import Event, nonfinite_name
 
-#: Bytes of one part's values as JSON, and characters of one value.
-MAX_PART_BYTES = 32 * 1024
-_MAX_VALUE = 2000
-_MAX_KEYS = 4000
-_MAX_DEPTH = 20
+Plain = str | int | float | bool | None
 
-_SECRET_KEY = re.compile(
-    r"(?:\A|[^a-z])(?:token|secrets?|passwords?|passwd|api_?keys?|credentials?|auth|authorization|private|access_?keys?)(?:[^a-z]|\Z)"
-)
-#: Words of a vocabulary, not keys of a door.
-_VOCABULARY = re.compile(r"(?:\A|[^a-z])(?:eos|bos|pad|unk|mask|sep|cls|image|audio|video|special|extra)_tokens?(?:[^a-z]|\Z)")
-_SECRET_VALUE = re.compile(
-    r"hf_[A-Za-z0-9]{20,}|sk-[A-Za-z0-9_-]{16,}|AKIA[A-Z0-9]{12,}|gh[pousr]_[A-Za-z0-9]{20,}|github_pat_\w{20,}"
-    r"|xox[abprs]-[A-Za-z0-9-]{10,}|eyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]{0,400}|://[^/\s:@]{1,200}:[^/\s@]{1,200}@",
-    re.ASCII,
-)
-MASKED = "***"
+#: Bytes of one part's values as JSON, of all of them, and characters of one value.
+MAX_PART_BYTES = 32 * 1024
+MAX_BYTES = 256 * 1024
+_MAX_VALUE = 2000
+_MAX_DEPTH = 20
+LEFT_OUT = "config_keys_left_out"
 
 _LITERAL = re.compile(
     r"\s*(?:(?P<open>[\[({])|(?P<close>[\])}])|(?P<mark>[,:])"
@@ -40,16 +32,28 @@ _LITERAL = re.compile(
 
 
 def config_events(values: Mapping[str, Any], text: str, time_ns: int | None = None, step: int | None = None) -> list[Event]:
-    """``metadata`` events of section ``config``; ``values`` may be nested. Empty when there is nothing to tell."""
-    parts: list[dict[str, Any]] = [{}]
-    size = 0
-    for key, value in masked(values).items():
+    """``metadata`` events of section ``config``; ``values`` may be nested. Empty when there is nothing to tell.
+
+    What is beyond the bounds is counted in the key ``config_keys_left_out``, together with what the caller counts there.
+    """
+    parts: list[dict[str, Plain]] = [{}]
+    size = total = left_out = 0
+    for key, value in _flat(values):
         bytes_needed = len(json.dumps({key: value}, ensure_ascii=True))
+        if total + bytes_needed > MAX_BYTES:
+            left_out += 1
+            continue
+        total += bytes_needed
         if parts[-1] and size + bytes_needed > MAX_PART_BYTES:
             parts.append({})
             size = 0
         parts[-1][key] = value
         size += bytes_needed
+    if left_out:
+        told = values.get(LEFT_OUT, 0)
+        for part in parts:
+            part.pop(LEFT_OUT, None)
+        parts[-1][LEFT_OUT] = left_out + (told if isinstance(told, int) else 0)
     return [
         Event(
             "metadata", time_ns, step=step, text=text[:500],
@@ -60,31 +64,27 @@ def config_events(values: Mapping[str, Any], text: str, time_ns: int | None = No
     ]  # fmt: skip
 
 
-def masked(values: Mapping[str, Any]) -> dict[str, str | int | float | bool | None]:
-    """``values`` flattened with dots; what looks like a secret by its key or its shape is ``***``."""
-    flat: dict[str, str | int | float | bool | None] = {}
+def _flat(values: Mapping[str, Any]) -> Iterator[tuple[str, Plain]]:
+    """Dotted names and plain values; what looks like a secret by its name or its shape is ``***``."""
     for key, value in _flattened(values, "", 0):
-        if len(flat) >= _MAX_KEYS:
-            break
-        lower = key.lower().rpartition(".")[2]
-        if isinstance(value, str):
-            secret_key = _SECRET_KEY.search(lower) and not _VOCABULARY.search(lower)
-            value = MASKED if value and (secret_key or _SECRET_VALUE.search(value)) else value[:_MAX_VALUE]
+        if is_secret_name(key, value):
+            value = MASK if value else value
+        elif isinstance(value, str):
+            value = mask_text(value[: 2 * _MAX_VALUE])[:_MAX_VALUE]
         elif isinstance(value, float) and not math.isfinite(value):
             value = nonfinite_name(value)
         elif isinstance(value, int) and not isinstance(value, bool) and abs(value) >= 2**63:
             value = f"{value:.6e}" if abs(value) < 10**300 else "too large"
-        flat[key[:300]] = value
-    return flat
+        yield key[:300], value
 
 
-def _flattened(value: Any, name: str, depth: int) -> Iterator[tuple[str, str | int | float | bool | None]]:
+def _flattened(value: Any, name: str, depth: int) -> Iterator[tuple[str, Plain]]:
     if isinstance(value, Mapping) and depth < _MAX_DEPTH and value:
         for key, inner in value.items():
             yield from _flattened(inner, f"{name}.{key}" if name else str(key), depth + 1)
     elif isinstance(value, (list, tuple)):
-        # A secret in a list is found by its shape, so the parts are looked at one by one.
-        yield name, ", ".join(MASKED if _SECRET_VALUE.search(str(item)) else str(item)[:_MAX_VALUE] for item in value[:200])
+        # It may be a command line: ["--hub_token", "…"].
+        yield name, ", ".join(mask_arguments([str(item)[:_MAX_VALUE] for item in value[:200]]))
     elif value is None or isinstance(value, (str, int, float, bool)):
         yield name, value
     else:
