@@ -336,3 +336,13 @@ def test_a_section_with_a_missing_part_is_not_compared():
     ]
     torn = [told("config", {"lr": 2}, parts=3), told("config", {"wd": 2}, part=2, parts=3)]
     assert run(attempt(1, *whole), attempt(2, *torn)) == []
+
+
+@pytest.mark.parametrize("cut", ["config_keys_left_out", "keys_beyond_limit"])
+def test_a_key_that_was_cut_on_one_side_is_no_change(cut):
+    whole = {"lr": 3e-4, "seed": 1, "zz_last": 5, "config_sha256": "a" * 64}
+    shorter = {"lr": 3e-4, "seed": 1, cut: 1, "config_sha256": ("b" if cut == "config_keys_left_out" else "a") * 64}
+    assert run(attempt(1, told("config", whole)), attempt(2, told("config", shorter))) == []
+    assert run(attempt(1, told("config", shorter)), attempt(2, told("config", whole))) == []
+    (found,) = run(attempt(1, told("config", whole)), attempt(2, told("config", {**shorter, "seed": 2})))
+    assert found.message == "settings differ from attempt 1: seed 1 → 2"

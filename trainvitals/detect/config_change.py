@@ -12,7 +12,7 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from trainvitals.detect.base import FamilyDetector, Tuned
-from trainvitals.detect.config_keys import NO_KEYS, Change, arguments_as_keys, as_text, rank_of, sentence
+from trainvitals.detect.config_keys import CUT_KEYS, NO_KEYS, Change, arguments_as_keys, as_text, rank_of, sentence
 from trainvitals.detect.findings import Context
 from trainvitals.records import Event, Finding, Severity, Step
 
@@ -219,19 +219,21 @@ def _is_unavailable(section: Section) -> bool:
 
 def _differences(name: str, before: Section, after: Section) -> Iterator[Change]:
     old, new = before["values"], after["values"]
-    is_whole = before["rest"][0] == after["rest"][0] == 0
+    is_whole = before["rest"][0] == after["rest"][0] == 0 and not any(key in side for side in (old, new) for key in CUT_KEYS)
     is_other_commit = name == "git" and old.get("commit") != new.get("commit")
     is_any = False
     for key in dict.fromkeys([*old, *new]):
         if key in NO_KEYS or (name == "script" and key.startswith("argv")) or (is_other_commit and key == "diffstat"):
             continue
         if not is_whole and (key not in old or key not in new):
-            continue  # it may stand in the rest on the other side
+            continue  # it may stand in the rest on the other side, or in what was left out there
         if not _is_same(old.get(key), new.get(key)):
             is_any = True
             yield Change(name, key, _as_told(old.get(key)), _as_told(new.get(key)))
     is_other_rest = before["rest"] != after["rest"]
-    is_other_sum = not is_any and not _is_same(old.get("config_sha256"), new.get("config_sha256"))
+    # The sum is over what was looked at: a trainer that was busy may have looked at less.
+    is_comparable = _is_same(old.get("config_keys_left_out"), new.get("config_keys_left_out"))
+    is_other_sum = not is_any and is_comparable and not _is_same(old.get("config_sha256"), new.get("config_sha256"))
     if is_other_rest or is_other_sum:
         key = "places" if name in _SUMMED_SECTIONS else "keys beyond the limit"
         yield Change(name, key, f"{before['rest'][0]} keys", f"{after['rest'][0]} keys")

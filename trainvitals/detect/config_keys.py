@@ -57,6 +57,8 @@ _PLACES = frozenset({"job", "ranks"})
 NO_KEYS = frozenset(
     {"config_sha256", "config_keys_left_out", "config_keys_failed", "keys_beyond_limit", "unavailable", "diffstat_unavailable"}
 )
+#: Of these says each that keys are missing: one that is not there may have been cut.
+CUT_KEYS = frozenset({"config_keys_left_out", "keys_beyond_limit"})
 
 
 @dataclass(frozen=True, slots=True)
