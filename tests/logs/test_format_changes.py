@@ -276,6 +276,7 @@ def test_what_only_looks_like_a_log_line_is_no_step():
         "    line = 'iter 120: loss 3.9000, time 500.25ms, mfu 30.00%'",
         'print("s:150 trl:5.4321 lr:0.000210 norm:0.55")',
         "    {'loss': 10.5, 'grad_norm': 0.125, 'learning_rate': 9.8e-06, 'step': 50},",
+        "E       assert 'iteration 10/ 100 | lm loss: 1.0 |' == 'x'",
         'assert parse("Epoch 0:  50%|##  | 500/1000 [01:23<01:23, 6.00it/s, loss=0.123]")',
     ],
 )

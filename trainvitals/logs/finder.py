@@ -16,7 +16,7 @@ _MAX_KEPT_CHARACTERS = 1000
 
 #: A line of a trainer's as text in a program: a test of a log reader, a list of losses that somebody copied.
 _CODE = re.compile(
-    r"""\A\s{0,80}(?:[rbuf]{0,2}["']|[\w.]{1,60}\s?=\s?[rbuf]{0,2}["']|(?:print|assert)\b[ (])|\\n["']\s?[,)]{0,2}\Z|\{'[^{}]{1,4000}\},\Z"""
+    r"""\A(?:[E>]\s)?\s{0,80}(?:[rbuf]{0,2}["']|[\w.]{1,60}\s?=\s?[rbuf]{0,2}["']|(?:print|assert)\b[ (])|\\n["']\s?[,)]{0,2}\Z|\{'[^{}]{1,4000}\},\Z"""
 )
 
 #: (end, line): the byte offset just behind a line, and its text.
