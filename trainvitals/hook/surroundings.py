@@ -23,6 +23,7 @@ MAX_SCRIPT_BYTES = 16 << 20
 MAX_ARGUMENTS = 2_000
 MAX_ARGV_CHARACTERS = 16_000
 MAX_VARIABLES = 500
+DRIVER_VERSION = "/proc/driver/nvidia/version"
 #: Their versions are what a difference between two starts is looked for in.
 PACKAGES = (
     "torch", "triton", "pytorch-triton", "transformers", "accelerate", "deepspeed", "megatron-core", "megatron-lm", "transformer-engine",
@@ -165,7 +166,7 @@ def software() -> dict[str, Plain]:
         "python": platform.python_version(), "platform": sys.platform, "machine": system.machine, "kernel": system.release,
         "os": _os_name(), "cpus": os.cpu_count(),
     }  # fmt: skip
-    driver = _first_line("/proc/driver/nvidia/version")
+    driver = _first_line(DRIVER_VERSION)
     version = re.search(r"\b(\d{3,4}\.\d{1,4}(?:\.\d{1,4})?)\b", driver, re.ASCII)
     if version:
         found["nvidia_driver"] = version[1]
