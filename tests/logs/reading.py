@@ -1,4 +1,4 @@
-"""Reads a made-up log as ``parse`` does, for the tests of single grammars."""
+"""Reads a made-up log as ``parse`` does, or looks for faults in it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,10 @@ import json
 from pathlib import Path
 from typing import Any
 
+from trainvitals.logs.faults import Faults
+from trainvitals.logs.framing import split_noise
 from trainvitals.logs.parser import Parser
+from trainvitals.logs.times import LineTimes
 from trainvitals.records import Event, Step
 
 DATA = Path(__file__).parent / "data"
@@ -14,6 +17,7 @@ DATA = Path(__file__).parent / "data"
 MTIME_NS = 1_767_400_000_000_000_000
 #: 2026-01-02 03:04:00 UTC, when every made-up log begins.
 BEGIN_NS = 1_767_323_040_000_000_000
+OVERFLOW = "[deepspeed] OVERFLOW! Rank 0 Skipping step. Attempted loss scale: {}, reducing to {}\n"
 
 
 def read(data: bytes | str, format: str = "auto") -> tuple[Parser, list[Step], list[Event]]:
@@ -28,6 +32,17 @@ def read(data: bytes | str, format: str = "auto") -> tuple[Parser, list[Step], l
 def read_file(name: str) -> tuple[Parser, list[Step], list[Event]]:
     """As ``read``, of a file of ``data``."""
     return read((DATA / name).read_bytes())
+
+
+def faults_of(text: str, faults: Faults | None = None) -> list[Event]:
+    """What ``Faults`` makes of a text by itself."""
+    faults = faults or Faults(LineTimes("UTC", MTIME_NS))
+    events: list[Event] = []
+    for raw in text.splitlines():
+        line, prefix = split_noise(raw)
+        if line:
+            events += faults.feed(line.rstrip(), prefix)
+    return events + faults.finish()
 
 
 def seconds(step: Step) -> float | None:

@@ -9,24 +9,13 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from reading import MTIME_NS, OVERFLOW, faults_of
 
 from trainvitals.logs.fault_table import CLASSES, DEADLY_CLASSES, with_table
 from trainvitals.logs.faults import HELD_LINES, LITERALS, REMEMBERED_LINES, Faults
 from trainvitals.logs.framing import split_noise
 from trainvitals.logs.times import LineTimes
 from trainvitals.records import Severity
-
-MTIME_NS = 1_767_409_445_000_000_000  # 2026-01-03
-
-
-def faults_of(text, faults=None):
-    faults = faults or Faults(LineTimes("UTC", MTIME_NS))
-    events = []
-    for raw in text.splitlines():
-        line, prefix = split_noise(raw)
-        if line:
-            events += faults.feed(line.rstrip(), prefix)
-    return events + faults.finish()
 
 
 def only(text):
@@ -314,75 +303,7 @@ def test_what_a_silence_tells_early_has_the_same_id_and_text():
     assert (early.id, early.text, early.data) == (late.id, late.text, late.data)
 
 
-# -- the loss scale -----------------------------------------------------------------------------------------------------
-
-OVERFLOW = "[deepspeed] OVERFLOW! Rank 0 Skipping step. Attempted loss scale: {}, reducing to {}\n"
-
-
-def halvings(start, count):
-    return "".join(OVERFLOW.format(start // 2**n, start // 2 ** (n + 1)) for n in range(count))
-
-
-def test_a_few_overflows_are_messages_and_five_in_a_row_are_a_warning():
-    assert [event.kind for event in faults_of(halvings(1 << 16, 4))] == ["message"] * 4
-    *messages, fault = faults_of(halvings(1 << 16, 7))
-    assert [event.kind for event in messages] == ["message"] * 7
-    assert (fault.severity, fault.data["class"], fault.data["halvings"]) == (Severity.WARNING, "numerics", 7)
-
-
-def test_a_line_that_reduces_the_hysteresis_and_a_scale_that_rose_are_no_halving():
-    kept = "[deepspeed] OVERFLOW! Rank 0 Skipping step. Attempted loss scale: 4, but hysteresis is 2. Reducing hysteresis to 1\n"
-    assert faults_of(kept * 9) == []
-    assert {event.kind for event in faults_of(halvings(64, 3) + halvings(64, 3))} == {"message"}
-
-
-def test_ranks_that_all_print_an_overflow_halve_once():
-    text = "".join(halvings(1 << 16, 4).splitlines(keepends=True)[n // 8] for n in range(32))
-    assert len(faults_of(text)) == 4
-
-
-def test_the_floor_is_critical_and_says_how_it_came_there():
-    text = halvings(64, 6) + "Exception: Current loss scale already at minimum - cannot decrease scale anymore. Exiting run.\n"
-    event = [event for event in faults_of(text) if event.kind == "fault"]
-    assert [(e.severity, e.data["class"], e.data["halvings"]) for e in event] == [(Severity.CRITICAL, "numerics", 6)]
-
-
 # -- no fault -----------------------------------------------------------------------------------------------------------
-
-NOISE = """
-node1:12:34 [0] NCCL INFO Connected all rings
-node1:12:34 [0] NCCL INFO comm 0x1 rank 3 nranks 64 cudaDev 3 - Init COMPLETE
-UserWarning: there is high memory pressure, consider PYTORCH_CUDA_ALLOC_CONF to avoid running out of memory
-  exit_on_oom ..................................... False
-python train.py --exit-on-oom --memory 40GiB --message 'killed by signal'
-    except torch.cuda.OutOfMemoryError:
-        if "CUDA out of memory. Tried to" in str(error):
-    raise RuntimeError("CUDA error: out of memory")
-# a CUDA out of memory. Tried to allocate line means a smaller batch
-        print("No space left on device")
-    assert not isnan, "found NaN in local forward loss"
-message = "Watchdog caught collective operation timeout"
-    logger.error("NCCL WARN Connect to peer failed")
-{"loss": 2.5, "note": "all well"}
-CUDA kernel errors might be asynchronously reported at some other API call, so the stacktrace below might be incorrect.
-TORCH_NCCL_ASYNC_ERROR_HANDLING is set; TORCH_NCCL_BLOCKING_WAIT is not
-Setting ds_accelerator to cuda (auto detect), errors are raised
- iteration 5/10 | lm loss: 2.0E+00 | number of nan iterations: 0 |
-ImportError is what you get without apex
-        f"Rank {global_rank}: found NaN in local forward loss calculation. "
-        "Current loss scale already at minimum - cannot decrease scale anymore. Exiting run.")
-    RendezvousConnectionError:
-        raise RendezvousTimeoutError
-issues (GPU OOM or a test that causes many to fail with `CUDA error: device-side assert triggered`).
-state, text, xid = "fail", "GPU has fallen off the bus", 79
-Root Cause (first observed failure) is where torchrun says what happened
-new uncorrectable ECC errors, an XID that means failing hardware
-"""
-
-
-@pytest.mark.parametrize("line", NOISE.strip("\n").splitlines())
-def test_noise_is_no_fault(line):
-    assert faults_of(line) == []
 
 
 @pytest.mark.parametrize("before", ["Exception ignored in: <function Loader.__del__ at 0x7f>", "--- Logging error ---"])
