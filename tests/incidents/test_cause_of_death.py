@@ -35,7 +35,7 @@ def test_one_rank_that_ran_out_of_memory_is_the_cause_of_thousands_of_timeouts()
     files.append(file("rank12.err", fault("out_of_memory", rank=12, host="node17", memory="gpu"), changed_s=-2))
     told = choose(1, files, reading=Reading(read=5120))
     assert told.message == "cause: CUDA out of memory on node17 rank 12 (03:04:03 UTC), 5,119 others only followed"
-    assert told.victims == {"nccl_timeout": 5119} and told.suspects == (12,)
+    assert told.victims == {"nccl_timeout": 5119} and told.suspects == ()
     assert told.cause is not None and told.cause.file == "rank12.err"
 
 
@@ -132,3 +132,34 @@ def test_the_incident_of_a_dead_run_takes_the_cause_into_its_title_although_a_st
     grouper.add(finding("run_dead", Severity.CRITICAL, "the run died after step 5"), AT_NS + 1)
     told = grouper.add(finding("run_dead", Severity.CRITICAL, "the run died after step 5; cause: CUDA out of memory"), AT_NS + 2)
     assert told is not None and told.title == "the run died after step 5; cause: CUDA out of memory"
+
+
+def test_the_jobs_log_that_repeats_the_cause_did_not_follow():
+    files = [
+        file("rank3.err", fault("out_of_memory", 0, rank=3, host="node2")),
+        file("job.out", fault("out_of_memory", 1), fault("out_of_memory", 2, rank=3, ranks_seen=[3], ranks_seen_count=1)),
+        waiting(4),
+    ]
+    told = choose(1, files)
+    assert told.followers == 1 and told.victims == {"nccl_timeout": 1}
+    alone = choose(1, files[:2])
+    assert alone.followers == 0 and alone.victims == {} and "followed" not in alone.message
+
+
+def test_another_rank_that_ran_out_of_memory_too_is_no_repetition():
+    files = [file("rank3.err", fault("out_of_memory", 0, rank=3)), file("rank5.err", fault("out_of_memory", 1, rank=5))]
+    told = choose(1, files)
+    assert told.followers == 1 and told.victims == {"out_of_memory": 1}
+
+
+def test_the_cluster_check_does_not_tell_the_cause_twice():
+    told = choose(1, [file("rank3.err", fault("out_of_memory", 0, rank=3))])
+    death = Event("postmortem", AT_NS, attempt=1, text=told.message, data=told.to_data())
+
+    def cluster(*faults):
+        evidence = Evidence(onset_step=5, onset_ns=AT_NS, events=[death, *faults])
+        return next(check for check in triage("run_dead", evidence) if check.layer == "cluster").evidence
+
+    cause = fault("out_of_memory", 1, rank=3)
+    assert cluster(cause, fault("out_of_memory", 2)) == told.message
+    assert cluster(cause, fault("nccl_timeout", 3, rank=4)) == f"{told.message}; 1 other in the log, last: nccl_timeout"

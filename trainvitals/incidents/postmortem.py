@@ -68,7 +68,7 @@ class Reading:
 @dataclass(frozen=True, slots=True)
 class Postmortem:
     """``victims``: class -> files and ranks that told it. ``followers``: ranks and files that only followed. ``suspects``: ranks
-    that said nothing while the others waited. ``tails``: where the ends are kept, "" when they are not."""
+    that said nothing while the others waited, and are not the cause. ``tails``: where the ends are kept, "" when they are not."""
 
     attempt: int
     cause: Cause | None
@@ -129,7 +129,8 @@ def choose(
     first = min(found, key=lambda item: _key(item, _earliest(found)), default=None)
     hosts = {event.data["rank"]: str(event.data["host"]) for _, event in found if "host" in event.data and "rank" in event.data}
     cause = _cause(*first, {**hosts, **(places or {})}) if first is not None and rank_of(first[1]) < 9 else None
-    victims = Counter({str(e.data.get("class")): 0 for _, e in found if first is None or e is not first[1]})
+    told_by = first[1] if first is not None else None
+    victims = Counter({str(e.data.get("class")): 0 for _, e in found if not _repeats(e, told_by)})
     ranks: set[int] = set()
     unnamed: set[str] = set()
     hidden = 0
@@ -138,19 +139,31 @@ def choose(
         for kind, count in dict(data.get("followed_by") or {}).items():
             victims[str(kind)] += int(count)
         hidden = max(hidden, int(data.get("ranks_followed_count") or 0))
-        if first is not None and event is first[1]:
+        if event is told_by:
             continue
-        hidden = max(hidden, int(data.get("ranks_seen_count") or 0))
-        victims[str(data.get("class"))] += 1
+        is_repeated = _repeats(event, told_by)
+        hidden = max(hidden, int(data.get("ranks_seen_count") or 0) - is_repeated)
+        victims.update({} if is_repeated else {str(data.get("class")): 1})
         told = set(_whole(data.get("ranks_seen"))) | set(_whole([data.get("rank")]))
         ranks |= told
-        if not told:
+        if not told and not is_repeated:
             unnamed.add(file.path)
     if cause is not None:
         ranks.discard(cause.rank if cause.rank is not None else -1)
         unnamed.discard(cause.file)
     followers = max(len(ranks) + len(unnamed), hidden)
-    return Postmortem(attempt, cause, dict(victims), followers, _suspects(found), reading or Reading())
+    suspects = tuple(rank for rank in _suspects(found) if cause is None or rank != cause.rank)
+    return Postmortem(attempt, cause, dict(victims), followers, suspects, reading or Reading())
+
+
+def _repeats(event: Event, cause: Event | None) -> bool:
+    """Whether the event is the cause, or tells it once more: the job's log repeats what stands in a rank's own file."""
+    if cause is None or event is cause:
+        return event is cause
+    if event.data.get("class") != cause.data.get("class"):
+        return False
+    rank, of_cause = event.data.get("rank"), cause.data.get("rank")
+    return rank == of_cause if rank is not None and of_cause is not None else event.text == cause.text
 
 
 def _earliest(found: Iterable[tuple[FileFaults, Event]]) -> int:

@@ -218,13 +218,22 @@ def _position(event: Event) -> str:
     return " ".join(parts)
 
 
-def _death(evidence: Evidence, layer: str) -> str:
-    """What the ends of the logs said the run died of, when that is a matter of this layer; else empty."""
+def _death(evidence: Evidence, layer: str) -> Event | None:
+    """The newest answer of what the run died of, when that is a matter of this layer."""
     told = [
         e for e in evidence.events if e.kind == "postmortem" and isinstance(e.data.get("cause"), Mapping) and _around(evidence, e)
     ]
     newest = max(told, key=lambda e: e.time_ns or 0, default=None)
-    return newest.text[:300] if newest is not None and _layer_of(newest.data["cause"].get("class")) == layer else ""
+    return newest if newest is not None and _layer_of(newest.data["cause"].get("class")) == layer else None
+
+
+def _is_the_cause(fault: Event, death: Event) -> bool:
+    """Whether the fault in the log is the one that the post-mortem names."""
+    cause = death.data["cause"]
+    if fault.data.get("class") != cause.get("class"):
+        return False
+    rank, of_cause = fault.data.get("rank"), cause.get("rank")
+    return rank is None or of_cause is None or rank == of_cause
 
 
 def _layer_of(fault_class: object) -> str:
@@ -233,8 +242,8 @@ def _layer_of(fault_class: object) -> str:
 
 def _code(rule: str, evidence: Evidence) -> Check:
     death = _death(evidence, "code")
-    if death:
-        return Check("code", "!", "The program itself failed", _sentence(death))
+    if death is not None:
+        return Check("code", "!", "The program itself failed", _sentence(death.text[:300]))
     changed = next((f for f in evidence.findings if f.rule == "resume_config_changed" and f.severity is not Severity.INFO), None)
     if changed is not None:
         return Check("code", "!", "Configuration changed with the restart", changed.message)
@@ -339,10 +348,13 @@ def _cluster(rule: str, evidence: Evidence) -> Check:
     death = _death(evidence, "cluster")
     bad = [node for node in evidence.nodes or () if node.state in BAD_NODE_STATES]
     ranks = [f for f in evidence.findings if f.rule in ("rank_loss_mismatch", "straggler", "rank_silent", "nccl_timeout")]
-    parts = [death] if death else []
+    parts = [death.text[:300]] if death is not None else []
+    if death is not None:
+        faults = [fault for fault in faults if not _is_the_cause(fault, death)]
     if faults:
         newest = max(faults, key=lambda e: e.time_ns or 0)
-        parts.append(f"{len(faults)} in the log, last: {str(newest.data.get('class') or newest.text)[:120]}")
+        count = f"{len(faults)} {'others' if len(faults) > 1 else 'other'}" if death is not None else str(len(faults))
+        parts.append(f"{count} in the log, last: {str(newest.data.get('class') or newest.text)[:120]}")
     if bad:
         shown = ", ".join(f"{node.node} {node.state}{' (simulated)' if node.is_simulated else ''}" for node in bad[:3])
         parts.append(f"nodes: {shown}{f' and {len(bad) - 3} more' if len(bad) > 3 else ''}")
