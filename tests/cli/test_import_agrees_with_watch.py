@@ -9,7 +9,8 @@ from import_place import FOR_EVER, Place, megatron, said
 
 from trainvitals.detect.engine import Engine
 from trainvitals.records import Step
-from trainvitals.watch.metadata import METADATA_DIR, SCHEMA
+from trainvitals.watch import metadata
+from trainvitals.watch.metadata import METADATA_DIR, SCHEMA, read_file
 
 OUT_OF_MEMORY = "[rank3]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.\n"
 
@@ -56,3 +57,27 @@ def test_a_rule_that_fails_costs_its_findings_and_not_the_import(tmp_path, capsy
     told, err = said(capsys)
     assert (told["steps"], told["new_steps"], told["detector_errors"]) == (30, 30, 1)
     assert "1 record not judged" in err
+
+
+ARGUMENTS = (
+    "------------------------ arguments ------------------------\n"
+    "  lr ............................................ {}\n"
+    "-------------------- end of arguments ---------------------\n"
+)
+
+
+@pytest.mark.parametrize("way", ["watch", "run"])
+def test_what_every_start_of_a_long_history_was_made_of_is_kept(tmp_path, way):
+    place = Place(tmp_path / "a")
+    starts = [ARGUMENTS.format(f"{n}e-4") + megatron(n * 5, 10, at=100 * n) for n in range(1, 21)]
+    log = place.file("train.log", "".join(starts))
+    place.watch() if way == "watch" else place.run(log)
+    files = [read_file(place.run_dir / METADATA_DIR / f"attempt-{number:05d}.json") for number in range(1, 21)]
+    assert [float(file["sections"]["config"]["lr"]) for file in files] == pytest.approx([n * 1e-4 for n in range(1, 21)])
+
+
+def test_settings_for_which_no_room_is_left_are_counted_by_an_import(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(metadata, "MAX_SECTIONS", 0)
+    place = Place(tmp_path / "a")
+    assert place.run(place.file("train.log", ARGUMENTS.format("1e-4") + megatron(1, 10))) == 0
+    assert said(capsys)[0]["left_out"] == 1

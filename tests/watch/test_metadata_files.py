@@ -167,3 +167,26 @@ def test_the_largest_part_fits_every_store(tmp_path):
         point = event_point("r", event)
         check_point(point)
         assert len(encode_point(point)) < 64_000 and "_cut" not in str(point.fields["json"])
+
+
+def test_all_starts_of_a_history_that_is_read_in_one_go_get_their_file(tmp_path):
+    files = MetadataFiles(str(tmp_path), "r")
+    for attempt in range(1, 31):
+        files.take(told("config", {"lr": attempt}))
+        files.take(start(attempt, host="n1"))
+        files.take(told("git", {"commit": str(attempt)}, attempt))
+    assert files.flush() == "" and files.left_out == 0
+    for attempt in range(1, 31):
+        assert at(tmp_path, attempt)["sections"] == {"config": {"lr": attempt}, "git": {"commit": str(attempt)}}
+
+
+def test_the_oldest_by_number_go_first_also_when_a_number_has_one_digit_more(tmp_path, monkeypatch):
+    monkeypatch.setattr(metadata, "MAX_FILES", 2)
+    files = MetadataFiles(str(tmp_path), "r")
+    (tmp_path / "metadata").mkdir()
+    (tmp_path / "metadata" / "attempt-notes.txt").write_text("of a person")
+    for attempt in (99_998, 99_999, 100_000, 100_001):
+        files.take(start(attempt, host="n1"))
+        files.flush()
+    there = sorted(path.name for path in (tmp_path / "metadata").iterdir())
+    assert there == ["attempt-100000.json", "attempt-100001.json", "attempt-notes.txt"]

@@ -221,6 +221,7 @@ class Importer:
             event = replace(event, kind="message", data={"said_kind": event.kind, **event.data})
         self.counts.events += 1
         self._metadata.take(event)
+        self._count_metadata()
         if event.kind == "fault":
             self._metadata.flush()  # where the ranks of this start are; what cannot be written is said by the next commit
         event = self._deaths.take(event, self._current)
@@ -298,8 +299,13 @@ class Importer:
             known = self._known_steps[attempt]
         return known
 
+    def _count_metadata(self) -> None:
+        self.counts.left_out += self._metadata.left_out
+        self._metadata.left_out = 0
+
     def _commit(self, state: Mapping[str, bytes | None]) -> None:
         trouble = self._metadata.flush()
+        self._count_metadata()
         if trouble:
             raise InputError(f"{trouble} Nothing is lost: make room or rights there, and run the import again.")
         try:

@@ -11,6 +11,7 @@ import contextlib
 import itertools
 import json
 import os
+import re
 import stat
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -31,6 +32,7 @@ MAX_WAITING = 8
 MAX_FILE_BYTES = 8 << 20
 _DIRECTORY_MODE = 0o2770
 _FILE_MODE = 0o640
+_FILE_NAME = re.compile(r"attempt-\d{5,19}\.json", re.ASCII)
 
 
 @dataclass
@@ -97,6 +99,8 @@ class MetadataFiles:
                 self.left_out += not document.put(section, part, count, parts[part])
         if waiting.parts:
             self._documents[0] = _Document(is_changed=True)
+        if len(self._documents) > MAX_WAITING:
+            self.flush()  # history holds many starts between two commits; what cannot be written is said by the next flush
         others = sorted(number for number in self._documents if number not in (0, attempt))
         for number in others:
             if not self._documents[number].is_changed or len(self._documents) > MAX_WAITING:
@@ -175,8 +179,8 @@ class MetadataFiles:
 
     def _prune(self) -> None:
         """A trainer that dies at every start leaves a file each time: the oldest go."""
-        there = sorted(path.name for path in self._directory.iterdir() if path.name.startswith("attempt-"))
-        for name in there[:-MAX_FILES]:
+        names = [path.name for path in self._directory.iterdir() if _FILE_NAME.fullmatch(path.name)]
+        for name in sorted(names, key=lambda name: int(name[len("attempt-") : -len(".json")]))[:-MAX_FILES]:
             (self._directory / name).unlink(missing_ok=True)
 
     def _read(self, attempt: int) -> _Document:
