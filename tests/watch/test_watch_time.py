@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from datetime import UTC, datetime
 
 import pytest
@@ -113,4 +114,65 @@ def test_a_log_of_a_wrong_time_zone_gives_no_stall_while_steps_come(tmp_path):
     assert stalls(bench) == []
     run_on(bench, 2_000)
     assert stalls(bench) != []
+    bench.store.close()
+
+
+OUT_OF_MEMORY = "[rank3]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.\n"
+
+
+def logged(at_s, step):
+    moment = datetime.fromtimestamp(at_s, UTC)
+    return (
+        f" [{moment:%Y-%m-%d %H:%M:%S}] iteration {step:8d}/ 20000 | consumed samples: {step * 8} | "
+        "elapsed time per iteration (ms): 2000.0 | learning rate: 3.0E-04 | lm loss: 2.0E+00 | grad norm: 0.300 | "
+        "number of skipped iterations:   0 | number of nan iterations:   0 |\n"
+    )
+
+
+@pytest.mark.parametrize("is_followed_by_steps", [True, False])
+def test_a_fault_of_last_night_is_not_dated_by_the_morning_in_which_it_was_read(tmp_path, is_followed_by_steps):
+    bench = Bench(tmp_path, logs=[str(tmp_path / "train.log")])
+    began_s = bench.clock.time_ns() // 10**9 - 9 * 3600
+    steps = [logged(began_s + 2 * step, step) for step in range(60)]
+    (tmp_path / "train.log").write_text("".join(steps[:40]) + OUT_OF_MEMORY + "".join(steps[40:] if is_followed_by_steps else ""))
+    written_s = began_s + 130
+    os.utime(tmp_path / "train.log", (written_s, written_s))
+    run_on(bench, 10)
+    (fault,) = bench.events("fault")
+    assert began_s + 76 <= fault.time_ns / 1e9 <= began_s + 81
+    bench.store.close()
+
+
+def test_a_fault_between_two_reads_of_a_long_history_takes_the_time_of_the_step_before(tmp_path):
+    path = tmp_path / "train.log"
+    bench = Bench(tmp_path, logs=[str(path)])
+    sources = bench.watchdog._sources
+    sources._max_bytes = 3 * len(logged(0, 1))
+    began_s = bench.clock.time_ns() // 10**9 - 9 * 3600
+    path.write_text(
+        "".join(logged(began_s + 2 * step, step) for step in range(30))
+        + "a line of nobody\n" * 500
+        + OUT_OF_MEMORY * 3
+        + "x\n" * 5000
+    )
+    now_s = bench.clock.time_ns() / 1e9
+    os.utime(path, (now_s, now_s))
+    run_on(bench, 60)
+    assert [round(event.time_ns / 1e9) for event in bench.events("fault")] == [began_s + 58]
+    bench.store.close()
+
+
+def test_a_fault_that_was_written_just_now_is_dated_by_now(tmp_path):
+    path = tmp_path / "train.log"
+    bench = Bench(tmp_path, logs=[str(path)])
+    began_s = bench.clock.time_ns() // 10**9
+    path.write_text("".join(logged(began_s - 600 + 2 * step, step) for step in range(30)))
+    os.utime(path, (began_s, began_s))
+    run_on(bench, 10)
+    with path.open("a") as file:
+        file.write(OUT_OF_MEMORY)
+    os.utime(path, (began_s + 10, began_s + 10))
+    run_on(bench, 10)
+    (fault,) = bench.events("fault")
+    assert began_s + 9 <= fault.time_ns / 1e9 <= began_s + 20
     bench.store.close()

@@ -9,7 +9,7 @@ import contextlib
 import glob
 import zlib
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, astuple, dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
@@ -31,6 +31,8 @@ STARTS_PER_MINUTE = 20
 MINUTE_S = 60.0
 #: Logs whose newest attempt is remembered.
 MAX_NUMBERS = 2_000
+#: A log that was last written so long before it is read was not written just now.
+HISTORY_NS = 120 * 10**9
 #: What a log still tells when the steps come from the hook.
 KINDS_BESIDE_THE_HOOK = frozenset({"fault", "message"})
 #: A trainer whose process is gone is called dead only after its file has been quiet for this long.
@@ -79,6 +81,7 @@ class RunSources:
         self._numbers: dict[str, int] = {}
         self._resumed_from: dict[str, int] = {}
         self._last_seen_ns: dict[str, int] = {}
+        self._step_times: dict[str, int] = {}
         self._current = 0
         self._process: TrainerProcess | None = None
         self._hook_seen = False
@@ -144,9 +147,11 @@ class RunSources:
     def _dated(self, found: Sequence[tuple[str, Step | Event]], now_ns: int) -> list[tuple[str, Step | Event]]:
         """The same records; steps of a log that tells no times get one, and events get that of a step beside them.
 
-        An event's is that of the step that follows it, else of the one before, as in an import; without any it is new.
+        An event's is that of the step that follows it, else of the one before, as in an import; without any it is new, unless
+        history is read.
         """
         if all(record.time_ns is not None for _, record in found):
+            self._remember_times(found)
             return list(found)
         untimed: dict[str, list[Step]] = {}
         for path, record in found:
@@ -168,9 +173,29 @@ class RunSources:
             if isinstance(record, Step):
                 last_ns[path] = record.time_ns
             elif record.time_ns is None:
-                record = replace(record, time_ns=last_ns.get(path))
+                record = replace(record, time_ns=last_ns[path] if path in last_ns else self._time_of_history(path, now_ns))
             dated_records.append((path, record))
+        self._remember_times(dated_records)
         return dated_records
+
+    def _remember_times(self, found: Iterable[tuple[str, Step | Event]]) -> None:
+        for path, record in found:
+            if isinstance(record, Step) and record.time_ns is not None:
+                self._step_times.pop(path, None)
+                self._step_times[path] = record.time_ns
+        while len(self._step_times) > MAX_NUMBERS:
+            del self._step_times[next(iter(self._step_times))]
+
+    def _time_of_history(self, path: str, now_ns: int) -> int | None:
+        """For an event that was read without a step beside it: None when it was written just now."""
+        try:
+            written_ns = min(now_ns, Path(path).stat().st_mtime_ns)
+        except OSError:  # it was renamed or deleted since it was read
+            written_ns = now_ns
+        is_history = self._log.is_behind or now_ns - written_ns > HISTORY_NS
+        if not is_history:
+            return None
+        return min(written_ns, self._step_times.get(path, written_ns))
 
     def _dated_steps(self, path: str, steps: Sequence[Step], now_ns: int) -> list[Step]:
         previous_ns = self._last_seen_ns.get(path)
@@ -293,6 +318,7 @@ class RunSources:
             "numbers": self._numbers,
             "resumed_from": self._resumed_from,
             "last_seen_ns": self._last_seen_ns,
+            "step_times": self._step_times,
             "current": self._current,
             "hook_seen": self._hook_seen,
             "process": None if process is None else list(astuple(process)),
@@ -306,6 +332,7 @@ class RunSources:
         self._numbers = dict(state["numbers"])
         self._resumed_from = dict(state["resumed_from"])
         self._last_seen_ns = dict(state["last_seen_ns"])
+        self._step_times = dict(state.get("step_times", {}))
         self._current = state["current"]
         self._hook_seen = state["hook_seen"]
         self._process = TrainerProcess(*state["process"]) if state["process"] else None
