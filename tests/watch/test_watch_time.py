@@ -33,12 +33,12 @@ def test_a_log_that_was_old_when_it_was_first_read_wakes_nobody(bench):
     bench.train(0, 300)
     bench.clock.advance(9 * HOUR_S)
     run_on(bench, 300)
-    assert [event.severity.value for event in stalls(bench)] == ["warning"]
+    assert [event.severity.value for event in stalls(bench)] == ["info"]
     assert "before it was watched" in stalls(bench)[0].text
     assert not any(sentence.startswith("critical") for sentence in bench.said)
     bench.start()
     run_on(bench, 300)
-    assert [event.severity.value for event in stalls(bench)] == ["warning"]
+    assert [event.severity.value for event in stalls(bench)] == ["info"]
 
 
 def test_an_old_log_that_goes_on_after_all_is_watched_like_any_other(bench):

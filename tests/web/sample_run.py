@@ -94,7 +94,8 @@ def step_now(run: str, step: int, now_ns: int) -> Point:
 
 def beat(run: str, now_ns: int) -> Point:
     """A heartbeat of the watchdog."""
-    return Point("heartbeat", {"run": run, "node": "run-host"}, now_ns, {"ranks": 1, "alive": 1, "lost_records": 0})
+    fields = {"ranks": 1, "alive": 1, "lost_records": 0, "step_min": 1, "step_max": 1}
+    return Point("heartbeat", {"run": run, "node": "run-host"}, now_ns, fields)
 
 
 def node_points(run: str, now_ns: int, hostile: str = "") -> list[Point]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping
+from typing import Any
 
 from trainvitals.detect.base import FamilyDetector, Tuned
 from trainvitals.detect.findings import Context, format_duration, format_step
@@ -156,11 +157,11 @@ class StallDetector(FamilyDetector):
         if elapsed_s < deadline_s:
             return
         critical_s = self._numbers["critical_factor"] * deadline_s
-        severity = Severity.CRITICAL if elapsed_s >= critical_s and not is_history else Severity.WARNING
+        severity = Severity.INFO if is_history else Severity.CRITICAL if elapsed_s >= critical_s else Severity.WARNING
         message = f"no step for {format_duration(elapsed_s)} ({self._reference(deadline_s)})"
         if is_history:
             message += "; it ended or died before it was watched, and nothing says which"
-        data = {"deadline_s": round(deadline_s, 3)}
+        data: dict[str, Any] = {"deadline_s": round(deadline_s, 3)} | ({"is_history": True} if is_history else {})
         if "stall" in self.ledger.open:
             self.ledger.escalate("stall", severity, message, value=elapsed_s, data=data)
         else:

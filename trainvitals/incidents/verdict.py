@@ -1,6 +1,6 @@
 """The one sentence at the top of every page: a pure function of what is known of a run.
 
-Words in the order in which they win: FINISHED and STOPPED (the trainer is gone), HUNG, TRAINING-SICK (also while it is paused
+Words in the order in which they win: FINISHED and STOPPED (the trainer is gone), HISTORY (nobody saw it alive), HUNG, TRAINING-SICK (also while it is paused
 because of that), PAUSED, NO DATA, SLOW, ATTENTION (something beside the training, such as a broken checkpoint), RECOVERED, healthy. No data is a state of its own and never reads as healthy.
 """
 
@@ -17,6 +17,9 @@ WATCH_SILENT_S = 30.0
 #: Time since the last step that means "hung": 5 typical steps, and never under a minute.
 HUNG_STEPS = 5.0
 HUNG_FLOOR_S = 60.0
+#: Steps of a run that was never watched are history when they are this old, those of one whose watchdog is gone a day later.
+UNWATCHED_S = 10 * 60.0
+ABANDONED_S = 86_400.0
 #: How long a closed incident is still the headline, and how long it is more than one line.
 RECOVERED_FOR_S = 30 * 60.0
 RECOVERED_LOUD_S = 120.0
@@ -43,6 +46,7 @@ class VerdictWord(StrEnum):
     UNKNOWN = "NO DATA"
     RECOVERED = "RECOVERED"
     HEALTHY = "healthy"
+    HISTORY = "HISTORY"
     FINISHED = "FINISHED"
 
 
@@ -79,6 +83,7 @@ class VerdictInputs:
     typical_gap_s: usual time between two step records (a log may tell every tenth step only).
     breaker_events: events of kind ``breaker``, any order. phase: the phase the trainer said it is in ("" = training).
     redo_steps and gpus price a way back; ``recommended_step`` is the checkpoint one would go back to.
+    was_read: the watchdog has read a step of this run itself; without one everything stored was imported.
     """
 
     now_ns: int
@@ -98,6 +103,7 @@ class VerdictInputs:
     total_steps: int = 0
     phase: str = ""
     watch_seen_ns: int | None = None
+    was_read: bool = True
     recommended_step: int | None = None
     recommended_level: str = ""
     gpus: int = 0
@@ -130,6 +136,9 @@ def verdict(inputs: VerdictInputs) -> Verdict:
     ended = _ended(inputs, incident, rules)
     if ended is not None:
         return ended
+    past = _history(inputs, incident, rules, silent_s)
+    if past is not None:
+        return past
     if incident and rules & HUNG_RULES and not is_paused:
         return _open(VerdictWord.HUNG, incident, inputs, is_watched, silent_s)
     hung = _hung_by_time(inputs, is_watched)
@@ -158,9 +167,11 @@ def open_rules(incident: Incident | None, findings: Sequence[Finding]) -> set[st
 def _ended(inputs: VerdictInputs, incident: Incident | None, rules: set[str]) -> Verdict | None:
     control = inputs.control
     said_goodbye = control.state == "stopped"
-    if inputs.attempt_ended_ns is None and not said_goodbye and not rules & STOPPED_RULES:
-        return None
     at = f" at step {inputs.last_step:,}" if inputs.last_step is not None else ""
+    if inputs.attempt_ended_ns is None and not said_goodbye and not rules & STOPPED_RULES:
+        if inputs.control.state in RESTING_STATES or not (inputs.phase == "finished" or _is_complete(inputs)):
+            return None
+        return Verdict(VerdictWord.FINISHED, "ok", f"the run ended as planned{at}", inputs.last_step_time_ns)
     since_ns = (
         inputs.attempt_ended_ns or (control.since_ns if said_goodbye else None) or (incident.opened_at_ns if incident else None)
     )
@@ -181,6 +192,43 @@ def _ended(inputs: VerdictInputs, incident: Incident | None, rules: set[str]) ->
         VerdictWord.STOPPED, tone, f"{number} stopped{at}; {why}", since_ns, _automatic(inputs, incident),
         _way_back(inputs, "Restart"), incident.id if incident else None,
     )  # fmt: skip
+
+
+def _is_complete(inputs: VerdictInputs) -> bool:
+    """The last planned step is there. One that is beyond it says that the plan is wrong, as long as steps come."""
+    if not inputs.total_steps or inputs.last_step is None or inputs.last_step < inputs.total_steps:
+        return False
+    return inputs.last_step == inputs.total_steps or _silence_s(inputs) > hung_after_s(inputs.typical_gap_s)
+
+
+def _silence_s(inputs: VerdictInputs) -> float:
+    return 0.0 if inputs.last_step_time_ns is None else (inputs.now_ns - inputs.last_step_time_ns) / 1e9
+
+
+def _history(inputs: VerdictInputs, incident: Incident | None, rules: set[str], silent_s: float | None) -> Verdict | None:
+    """Old steps that no watchdog saw come: imported, an old log, or a run that nobody has watched for a day. No emergency."""
+    if inputs.last_step is None or inputs.last_step_time_ns is None or inputs.phase == "start":
+        return None
+    age_s = (inputs.now_ns - max(inputs.last_step_time_ns, inputs.attempt_started_ns or 0)) / 1e9
+    was_old = any(f.rule == "stall" and f.is_open and f.data.get("is_history") for f in inputs.findings)
+    if silent_s is None:
+        is_past, why = age_s > UNWATCHED_S, "nobody watches this run"
+    elif silent_s > ABANDONED_S:
+        is_past, why = age_s > ABANDONED_S, f"its watchdog was last heard of {span(silent_s)} ago"
+    elif not inputs.was_read:
+        is_past, why = age_s > HUNG_FLOOR_S, "what is stored was imported: the watchdog has no file that it could follow"
+    else:
+        is_past, why = was_old and not rules & HUNG_RULES, "it was silent before the watchdog first looked"
+    if not is_past:
+        return None
+    headline = f"last step {inputs.last_step:,}, {span(_silence_s(inputs))} ago; {why}"
+    if incident:
+        headline += f". Open at its end: {incident.title or ', '.join(incident.rules)}"
+    if was_old and inputs.was_read:
+        todo = "It ended or died; nothing in its log says which. A step that comes is watched at once."
+    else:
+        todo = "To watch it, if it still trains: name its logs in trainvitals.toml, then python -m trainvitals up. Else there is nothing to do."
+    return Verdict(VerdictWord.HISTORY, "info", headline, inputs.last_step_time_ns, todo, "", incident.id if incident else None)
 
 
 def _hung_by_time(inputs: VerdictInputs, is_watched: bool) -> Verdict | None:

@@ -195,10 +195,12 @@ class Watchdog:
 
     def _take(self, record: Step | Event) -> None:
         time_ns = record.time_ns if record.time_ns is not None else self._clock.time_ns()
+        is_last = False
         if isinstance(record, Step):
             self._counters.dropped_metrics += len(dropped_metrics(record))
             self._add_point(step_point(self._run.name, record, step_time_ns(time_ns, record.step), record.time_estimated))
-            self._last_step, self._last_step_ns = record.step, time_ns
+            before, self._last_step, self._last_step_ns = self._last_step, record.step, time_ns
+            is_last = 0 < self._run.total_steps <= record.step and (before is None or before < self._run.total_steps)
         else:
             if record.kind == "watch":
                 self._counters.hook_lost = max(self._counters.hook_lost, _count(record.data.get("lost")))
@@ -212,6 +214,9 @@ class Watchdog:
         # A guessed time is for drawing; no rule may take it for the pace of the run.
         judged = replace(record, time_ns=None) if isinstance(record, Step) and record.time_estimated else record
         self._found(self._guarded(lambda: self._engine.update(judged)), time_ns)
+        if is_last:  # a log need not say that it is done; what comes now is no stall, and another step takes it back
+            done = Event("phase", record.time_ns, step=record.step, data={"phase": "finished", "state": "begin"})
+            self._found(self._guarded(lambda: self._engine.update(done)), time_ns)
 
     def _guarded(self, detect: Callable[[], list[Finding]]) -> list[Finding]:
         """A fault in a rule costs that record's findings, not the watchdog."""

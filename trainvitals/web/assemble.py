@@ -72,7 +72,7 @@ def run_view(
         facts.of_kind("attempt_start", "attempt_end", "resume"), rows, lambda n: _last_step(store, run.name, n, now_ns)
     )
     attempt = attempts[-1] if attempts else None
-    seen_ns, lost, spool = _heartbeat(store, run.name, now_ns)
+    seen_ns, was_read, lost, spool = _heartbeat(store, run.name, now_ns)
     incident = main_incident(facts.incidents)
     onset_ns = _onset_ns(store, run.name, facts, incident)
     of_metrics = main_incident([one for one in facts.incidents if is_about_metrics(one)])
@@ -100,8 +100,9 @@ def run_view(
         typical_step_s=speed.step_s,
         typical_gap_s=speed.gap_s,
         total_steps=run.total_steps,
-        phase=phase_of(facts.of_kind("phase"), attempt, now_ns),
+        phase=phase_of(facts.of_kind("phase"), attempt, now_ns, last),
         watch_seen_ns=seen_ns,
+        was_read=was_read,
         recommended_step=recommended.step if recommended else None,
         recommended_level=str(recommended.level) if recommended and recommended.level else "",
         gpus=run.gpus,
@@ -120,6 +121,7 @@ def run_view(
         VerdictWord.HUNG,
         VerdictWord.STOPPED,
         VerdictWord.FINISHED,
+        VerdictWord.HISTORY,
     )
     nonfinite = [(m.name, m.nonfinite) for m in metrics.values() if m.nonfinite is not None]
     about = incident or _incident_of(found, inputs, run.name)
@@ -269,17 +271,20 @@ def checks_of(
     return triage(leading_rule(members, incident.rules, incident.family), evidence)
 
 
-def _heartbeat(store: Store, run: str, now_ns: int) -> tuple[int | None, int, SpoolNumbers]:
-    """(when the watchdog was last heard of, records it knows to be lost, what its spool and those of the nodes hold)."""
+def _heartbeat(store: Store, run: str, now_ns: int) -> tuple[int | None, bool, int, SpoolNumbers]:
+    """(when the watchdog was last heard of, whether it has read a step, records it knows to be lost, what its spool and those of
+    the nodes hold)."""
     spool_fields = ["spool_depth", "spool_age_s", "spool_dropped", "spool_dead"]
-    frame: pd.DataFrame = store.latest("heartbeat", ["lost_records", *spool_fields], {"run": run}, 400 * DAY_NS, now_ns + DAY_NS)
+    fields = ["lost_records", "step_max", *spool_fields]
+    frame: pd.DataFrame = store.latest("heartbeat", fields, {"run": run}, 400 * DAY_NS, now_ns + DAY_NS)
     # Collectors belong to a machine, not to a run; a machine that was taken away a day ago is no news.
     machines: pd.DataFrame = store.latest("heartbeat", spool_fields, {"run": ""}, 2 * DAY_NS, now_ns + DAY_NS)
     spool = SpoolNumbers.of(frame, machines)
     if frame.empty:
-        return None, 0, spool
+        return None, False, 0, spool
     lost = frame["lost_records"].dropna()
-    return int(frame["time_ns"].max()), int(lost.sum()) if len(lost) else 0, spool
+    was_read = bool(frame["step_max"].notna().any())
+    return int(frame["time_ns"].max()), was_read, int(lost.sum()) if len(lost) else 0, spool
 
 
 def _last_step(store: Store, run: str, attempt: int, now_ns: int) -> int | None:

@@ -90,18 +90,29 @@ def _step(value: object, otherwise: int | None) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) else otherwise
 
 
-def phase_of(events: Sequence[Event], attempt: AttemptView | None, now_ns: int) -> str:
-    """The phase the running attempt is in, "" when it trains or when what it said is too old to trust."""
+def phase_of(events: Sequence[Event], attempt: AttemptView | None, now_ns: int, last: Row | None = None) -> str:
+    """The phase the running attempt is in, "" when it trains or when what it said is too old to trust. ``finished`` does not
+    grow old: it holds until a step (``last``: the newest), a start or training comes after it."""
     is_open: dict[str, int] = {}
+    is_finished = False
     for event in events:
         if attempt is not None and event.attempt is not None and event.attempt != attempt.number:
             continue
         name = str(event.data.get("phase", ""))
         if event.data.get("state") == "end":
             is_open.pop(name, None)
-        elif name == "train":
+        elif name == "finished":
+            # Its own time may be of another zone than that of the steps; its step says the same without a clock.
+            told = event.step is not None and last is not None and event.step >= last.step
+            is_finished = told or last is None or (event.time_ns or 0) >= last.time_ns
+        elif name in ("train", "start"):
+            is_finished = False
             is_open.clear()
+            if name == "start":
+                is_open[name] = event.time_ns or 0
         elif name:
             is_open[name] = event.time_ns or 0
+    if is_finished:
+        return "finished"
     recent = {name: began for name, began in is_open.items() if now_ns - began <= PHASE_TRUSTED_NS}
     return max(recent, key=lambda name: recent[name], default="")

@@ -26,7 +26,7 @@ def band(snapshot: Snapshot, run: RunView, now_ns: int, refresh_s: float) -> dic
     facts = []
     if verdict.word is VerdictWord.HEALTHY:
         facts.append(f"step {fmt.step(run.last_step)}")
-    elif run.last_step is not None and verdict.word is not VerdictWord.FINISHED:
+    elif run.last_step is not None and verdict.word not in (VerdictWord.FINISHED, VerdictWord.HISTORY):
         facts.append(f"last step {fmt.step(run.last_step)}")
     if run.control.is_pending:
         facts.append(f"asked for: {run.control.desired}, not answered yet")
