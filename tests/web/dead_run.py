@@ -131,7 +131,9 @@ def write_run(
 
 def beat(run: str, now_ns: int) -> Point:
     """A heartbeat of a watchdog that could not read everything."""
-    return Point("heartbeat", {"run": run, "node": "run-host"}, now_ns, {"ranks": 1, "alive": 0, "lost_records": 20})
+    return Point(
+        "heartbeat", {"run": run, "node": "run-host"}, now_ns, {"ranks": 1, "alive": 0, "lost_records": 20, "step_max": 1}
+    )
 
 
 def findings(time_of, died_ns: int, told: str) -> list[Finding]:
