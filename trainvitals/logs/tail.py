@@ -45,6 +45,7 @@ class _Stream:
     def __init__(self, path: str, parser: Parser, cursor: Cursor) -> None:
         self.path, self.parser, self.cursor = path, parser, cursor
         self.is_restored = False
+        self.is_caught_up = False  # its end was met since it was opened
         self.quiet_since_s: float | None = None  # the path is gone and nothing was read since
         self.has_news = True  # something was read since the end of the file was last met
         self.silent_since_s: float | None = None  # the end was met then; None when its silence was told already
@@ -121,16 +122,22 @@ class LogSource:
             self._look_due_s = self._clock.monotonic_s() + pause_s
         present = self._present
         records: list[tuple[str, Step | Event]] = []
-        streams = [self._streams[path] for path in sorted(self._streams)]
-        self._turn += 1
         budget = max_bytes
-        for number in range(len(streams)):
-            stream = streams[(number + self._turn) % len(streams)]
+        for stream in self._in_turn():
             budget = self._read(stream, present, budget, records)
             if budget <= 0:
                 break
         self.is_behind = budget <= 0
         return records
+
+    def _in_turn(self) -> list[_Stream]:
+        """History in the order in which it was written, each log to its end: the starts of a trainer are numbered by it. Logs whose
+        end was met come before, in turns: they have little to tell."""
+        self._turn += 1
+        waiting = [stream for stream in self._streams.values() if not stream.is_caught_up]
+        others = [stream for stream in self._streams.values() if stream.is_caught_up]
+        first = self._turn % len(others) if others else 0
+        return others[first:] + others[:first] + waiting
 
     def close(self) -> None:
         """Let go of all files; ``to_state`` still works."""
@@ -144,8 +151,8 @@ class LogSource:
         for stream in self._streams.values():
             if stream.is_restored and self._attach(stream):
                 held[stream.cursor.identity] = stream
-        self._counts["files_beyond_limit"] = 0
-        for path in self._matches():
+        new: dict[tuple[int, int], tuple[int, str]] = {}
+        for path in sorted(self._matches(), key=self._unreadable.__contains__):  # a name that was refused hides no other
             try:
                 status = Path(path).stat()
             except OSError:
@@ -158,31 +165,33 @@ class LogSource:
                 continue
             if holder is None and self._was_finished(path, status):
                 continue
+            if path not in self._streams and new.setdefault(identity, (status.st_mtime_ns, path))[1] != path:
+                continue  # another name of a file that is opened in this look
             present[path] = identity
-            if path not in self._streams:
-                opened = self._open(path)
-                if opened is not None:
-                    held[identity] = opened
+        self._open_all(sorted(new.values()))
         return present
 
     def _matches(self) -> list[str]:
         found = {path for pattern in self._patterns for path in glob.iglob(pattern, recursive=True)}  # noqa: PTH207 (patterns are absolute)
         return sorted(path for path in found if not path.endswith(_COMPRESSED))
 
-    def _open(self, path: str) -> _Stream | None:
-        # Where one file finds no place, none of this look does: thousands of them must not be asked for in vain.
-        if len(self._streams) >= MAX_FILES and (self._counts["files_beyond_limit"] or not self._forget_one()):
-            self._counts["files_beyond_limit"] += 1
-            return None
+    def _open_all(self, new: Sequence[tuple[int, str]]) -> None:
+        """(when it was last written, path) of logs, oldest first. Of more than find a place the newest are opened."""
+        while len(self._streams) + len(new) > MAX_FILES and self._forget_one():
+            pass
+        room = max(0, MAX_FILES - len(self._streams))
+        self._counts["files_beyond_limit"] = max(0, len(new) - room)
+        for _, path in new[len(new) - room :] if len(new) > room else new:
+            self._open(path)
+
+    def _open(self, path: str) -> None:
         try:
             cursor = Cursor.opened(path)
         except OSError:
             self._note_unreadable(path)
-            return None
+            return
         self._unreadable.discard(path)
-        stream = _Stream(path, self._parser(cursor.mtime_ns), cursor)
-        self._streams[path] = stream
-        return stream
+        self._streams[path] = _Stream(path, self._parser(cursor.mtime_ns), cursor)
 
     def _note_unreadable(self, path: str) -> None:
         if path not in self._unreadable:
@@ -248,6 +257,7 @@ class LogSource:
                     stream.parser.mtime_ns = stream.cursor.mtime_ns
                     records.extend((stream.path, record) for record in stream.parser.feed(stream.text_of(data)))
                 elif not self._move_on(stream, present):
+                    stream.is_caught_up = True
                     self._listen(stream, records)
                     break
         except InputError:  # an event file, and no package that reads it: nothing of it is lost, it is read when there is one
