@@ -13,14 +13,14 @@ import json
 import math
 import re
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import PurePath
 from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType, SimpleNamespace
 from typing import Any, cast
 
-from trainvitals.masking import MASK, is_secret_name, mask_text
+from trainvitals.masking import MASK, NAME_MEMBERS, VALUE_MEMBERS, is_pair_of_secret, is_secret_name, mask_arguments, mask_text
 
 Plain = str | int | float | bool | None
 
@@ -106,7 +106,7 @@ class _Walk:
         self._open.add(id(value))
         try:
             is_empty = True
-            for name, member in members:
+            for name, member in _with_names_first(_without_secrets(value, members)):
                 is_empty = False
                 if len(self.found.values) >= MAX_KEYS or time.monotonic() > self._deadline_s:
                     self.found.left_out += 1
@@ -133,6 +133,43 @@ class _Walk:
             self.found.values[key] = value
 
 
+def _without_secrets(value: object, members: Iterator[tuple[object, object]]) -> Iterator[tuple[object, object]]:
+    """Of a list: what follows an option, or the name of a secret, is masked."""
+    if not _is_list(value) or hasattr(value, "_asdict"):
+        yield from members
+        return
+    items = list(members)
+    masked = _masked_items([item for _, item in items])
+    for (name, _), item in zip(items, masked, strict=True):
+        yield name, item
+
+
+def _masked_items(items: Sequence[object]) -> list[object]:
+    if not any(type(item) is str for item in items):
+        return list(items)
+    if len(items) == 2 and is_pair_of_secret(items[0], items[1]):
+        return [items[0], MASK]
+    masked = mask_arguments([item[:MAX_LOOKED_AT_CHARACTERS] if type(item) is str else "0" for item in items])
+    # Only what was hidden whole is taken from there; the rest is masked where it is written.
+    return [MASK if type(item) is str and text == MASK else item for item, text in zip(items, masked, strict=True)]
+
+
+def _with_names_first(members: Iterator[tuple[object, object]]) -> Iterator[tuple[object, object]]:
+    """``{"name": "HF_TOKEN", "value": X}``: the value is masked, whichever of the two comes first."""
+    names: list[str] = []
+    held: list[tuple[object, object]] = []
+    for name, member in members:
+        lower = name.lower() if type(name) is str else ""
+        if lower in VALUE_MEMBERS and len(held) < len(VALUE_MEMBERS):
+            held.append((name, member))
+            continue
+        if lower in NAME_MEMBERS and type(member) is str:
+            names.append(member)
+        yield name, member
+    for name, member in held:
+        yield name, MASK if any(is_pair_of_secret(one, member) for one in names) else member
+
+
 def _name(name: object) -> str:
     text = name if type(name) is str else str(name)
     return mask_text(text[:MAX_KEY_CHARACTERS]).encode("utf-8", "replace").decode()
@@ -152,7 +189,7 @@ def _members(value: object, *, is_top: bool) -> Iterator[tuple[object, object]] 
             return _of_mapping(content)
     if dataclasses.is_dataclass(value):
         return _of_attributes(value, [field.name for field in dataclasses.fields(value)])
-    if isinstance(value, (list, tuple)) or type(value).__name__ == "ListConfig":
+    if _is_list(value):
         return ((number, item) for number, item in enumerate(list(cast(Any, value))[:MAX_LIST_ITEMS]))
     if isinstance(value, (set, frozenset)):
         return ((number, item) for number, item in enumerate(sorted(map(_described, value), key=str)[:MAX_LIST_ITEMS]))
@@ -163,6 +200,10 @@ def _members(value: object, *, is_top: bool) -> Iterator[tuple[object, object]] 
     if isinstance(value, ModuleType):  # a configuration file that was imported
         content = {name: item for name, item in content.items() if isinstance(item, (bool, int, float, str, list, tuple, dict))}
     return ((name, item) for name, item in list(content.items()) if not str(name).startswith("__"))
+
+
+def _is_list(value: object) -> bool:
+    return isinstance(value, (list, tuple)) or type(value).__name__ == "ListConfig"
 
 
 def _of_mapping(mapping: Mapping[Any, object]) -> Iterator[tuple[object, object]]:
@@ -202,7 +243,10 @@ def _inline(value: object) -> str | None:
         return None
     if not all(item is None or type(item) in (bool, int, float, str) for item in value):
         return None
-    return ("[" + ", ".join(str(item) for item in value) + "]") if sum(len(str(item)) for item in value) < 500 else None
+    if sum(len(str(item)) for item in value) >= 500:
+        return None
+    texts = [str(item) for item in _masked_items(value)]
+    return "[" + ", ".join(text if text == MASK else mask_text(text) for text in texts) + "]"
 
 
 def _described(value: object) -> Plain:

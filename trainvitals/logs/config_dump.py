@@ -8,10 +8,10 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from trainvitals.masking import MASK, is_secret_name, mask_arguments, mask_text
+from trainvitals.masking import MASK, is_secret_name, mask_arguments, mask_cut_text, mask_json, secret_members
 from trainvitals.records import Event, nonfinite_name
 
 Plain = str | int | float | bool | None
@@ -70,7 +70,7 @@ def _flat(values: Mapping[str, Any]) -> Iterator[tuple[str, Plain]]:
         if is_secret_name(key, value):
             value = MASK if value else value
         elif isinstance(value, str):
-            value = mask_text(value[: 2 * _MAX_VALUE])[:_MAX_VALUE]
+            value = mask_cut_text(value, _MAX_VALUE)
         elif isinstance(value, float) and not math.isfinite(value):
             value = nonfinite_name(value)
         elif isinstance(value, int) and not isinstance(value, bool) and abs(value) >= 2**63:
@@ -80,15 +80,26 @@ def _flat(values: Mapping[str, Any]) -> Iterator[tuple[str, Plain]]:
 
 def _flattened(value: Any, name: str, depth: int) -> Iterator[tuple[str, Plain]]:
     if isinstance(value, Mapping) and depth < _MAX_DEPTH and value:
+        secrets = secret_members(value)
         for key, inner in value.items():
-            yield from _flattened(inner, f"{name}.{key}" if name else str(key), depth + 1)
+            yield from _flattened(MASK if key in secrets else inner, f"{name}.{key}" if name else str(key), depth + 1)
     elif isinstance(value, (list, tuple)):
-        # It may be a command line: ["--hub_token", "…"].
-        yield name, ", ".join(mask_arguments([str(item)[:_MAX_VALUE] for item in value[:200]]))
+        yield name, ", ".join(_items(value, depth))
     elif value is None or isinstance(value, (str, int, float, bool)):
         yield name, value
     else:
         yield name, str(value)[:_MAX_VALUE]
+
+
+def _items(values: Sequence[Any], depth: int) -> list[str]:
+    """It may be a command line: ["--hub_token", "…"], a list of pairs, or one of mappings with name and value."""
+    texts = [
+        str(mask_json(item, _MAX_DEPTH - depth))[:_MAX_VALUE]
+        if isinstance(item, (Mapping, list, tuple))
+        else str(item)[:_MAX_VALUE]
+        for item in values[:200]
+    ]
+    return mask_arguments(texts)
 
 
 def read_mapping(text: str) -> dict[str, Any] | None:

@@ -14,6 +14,7 @@ from typing import Any
 
 from trainvitals.logs.fault_origin import Origin
 from trainvitals.logs.fault_table import CLASSES
+from trainvitals.masking import mask_cut_text, mask_json
 from trainvitals.records import Event, Severity
 
 #: Ranks remembered of one class, and named in one event (the counts are exact up to the first).
@@ -58,7 +59,7 @@ class Seen:
         if self.time_ns is None:
             self.time_ns = time_ns
         if not self.text:
-            self.text = text.strip()[:500]
+            self.text = mask_cut_text(text.strip(), 500)
         if self.rank is None and origin.rank is not None:
             self.rank = origin.rank
             self.host = origin.host or self.host
@@ -127,7 +128,7 @@ def to_event(one: Seen, number: int, victims: Sequence[Seen], world_size: int, *
         data["rank"] = one.rank
     if one.host is not None:
         data["host"] = one.host
-    data |= {name: value for name, value in one.detail.items() if name != "says"}
+    data |= {name: mask_json(value) for name, value in one.detail.items() if name != "says"}
     ranks = sorted(one.ranks)
     if ranks:
         data |= {"ranks_seen": ranks[:MAX_NAMED_RANKS], "ranks_seen_count": len(ranks)}

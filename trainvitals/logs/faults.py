@@ -17,6 +17,7 @@ from trainvitals.logs.fault_table import sightings
 from trainvitals.logs.loss_scale import LossScale
 from trainvitals.logs.times import LineTimes
 from trainvitals.logs.tracebacks import BEGIN, HARMLESS, ROOT_CAUSE, RootCauses, Tracebacks
+from trainvitals.masking import mask_cut_text
 from trainvitals.records import Event, Severity
 
 HELD_LINES = 400
@@ -267,7 +268,7 @@ class Faults:
             return []
         data = {"class": "numerics", "count": halvings, "halvings": halvings}
         identifier = f"numerics/{self._number('numerics')}"
-        return [Event("fault", time_ns, id=identifier, severity=Severity.WARNING, text=text, data=data)]
+        return [Event("fault", time_ns, id=identifier, severity=Severity.WARNING, text=mask_cut_text(text, 500), data=data)]
 
     def _number(self, kind: str) -> int:
         self._numbers[kind] = self._numbers.get(kind, 0) + 1

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from types import MappingProxyType
-from typing import Any
+from typing import Any, cast
 
 from trainvitals.errors import InputError
 from trainvitals.identity import event_id
@@ -24,10 +24,13 @@ from trainvitals.logs.registry import ALIASES, GRAMMARS
 from trainvitals.logs.screen import FaultScreen
 from trainvitals.logs.times import LineTimes
 from trainvitals.logs.values import ExtraMetrics
+from trainvitals.masking import mask_cut_text, mask_json
 from trainvitals.records import Event, Step
 
 #: The log's identity is the checksum of so many of its first bytes.
 KEY_BYTES = 4096
+#: Characters of an event's text.
+MAX_TEXT = 500
 _NONE: Mapping[str, type[Any]] = MappingProxyType({})
 _BAR = "%|"
 #: A number at the end of a file without a line end, that lacks digits for certain: exponents are printed with two.
@@ -37,6 +40,14 @@ _TORN_NUMBER = re.compile(r"\d{1,40}(?:\.\d{0,40})?[eE][+-]?\d?\Z|\d{1,40}\.\Z",
 def _end_of_line(data: bytes) -> int:
     ends = [place for place in (data.find(b"\n"), data.find(b"\r")) if place >= 0]
     return min(ends) + 1 if ends else len(data)
+
+
+def _without_secrets(event: Event) -> Event:
+    """Logs are read by few people, the store and its pages by many. A configuration is masked key by key where it is read."""
+    if event.kind == "metadata":
+        return replace(event, text=mask_cut_text(event.text, MAX_TEXT))
+    data = cast("dict[str, Any]", mask_json(dict(event.data)))
+    return replace(event, text=mask_cut_text(event.text, MAX_TEXT), data=data)
 
 
 class Parser:
@@ -319,6 +330,7 @@ class Parser:
 
     def _numbered(self, event: Event, origin: str) -> Event:
         """With attempt, source and an id that is a function of the file's bytes. Faults number themselves."""
+        event = _without_secrets(event)
         number = None if self._tracker.is_between else self._tracker.number
         start = self._hook_rewind if self._hook_key is not None else self._rewind or 0
         identifier = event_id(event.kind, origin, event.id or self._event_numbers.name(event, origin, start))
