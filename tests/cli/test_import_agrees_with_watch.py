@@ -81,3 +81,16 @@ def test_settings_for_which_no_room_is_left_are_counted_by_an_import(tmp_path, c
     place = Place(tmp_path / "a")
     assert place.run(place.file("train.log", ARGUMENTS.format("1e-4") + megatron(1, 10))) == 0
     assert said(capsys)[0]["left_out"] == 1
+
+
+def test_logs_of_several_jobs_are_the_same_attempts_whoever_read_them(tmp_path):
+    rows = []
+    for way in ("watch", "run"):
+        place = Place(tmp_path / way)
+        logs = [
+            place.file(f"job-{name}.log", megatron(1 + 50 * number, 50, at=1000 * number), written_s=1_767_400_000 + number)
+            for number, name in enumerate(("c", "a", "b"))
+        ]
+        place.watch() if way == "watch" else place.run(*logs)
+        rows.append([(attempt, step) for attempt, step, *_ in place.rows()])
+    assert rows[0] == rows[1] == [(str(1 + step // 50), step + 1) for step in range(150)]
