@@ -395,7 +395,7 @@ def test_a_followed_file_that_takes_errors_counts_once_and_goes_on_where_it_was(
     read = os.pread
     opened = os.open
 
-    def stale(*_):
+    def stale(*_, **__):
         raise OSError(116, "Stale file handle")
 
     monkeypatch.setattr(os, "pread", stale)

@@ -15,6 +15,7 @@ import pytest
 from test_watchdog import HOST, Bench, NoCheckpoints
 
 from trainvitals.clock import SystemClock
+from trainvitals.logs.tails import Tail
 from trainvitals.records import Event
 from trainvitals.settings import LogSettings, RunSettings
 from trainvitals.store.encode import check_point, event_point
@@ -212,7 +213,7 @@ def test_a_file_system_that_hangs_costs_its_file_and_not_the_answer(tmp_path, mo
 
 def test_the_turn_never_waits_for_a_disk_that_hangs(tmp_path, monkeypatch):
     released = threading.Event()
-    monkeypatch.setattr(tail_reading, "read_tail", lambda *_args: released.wait(60))
+    monkeypatch.setattr(tail_reading, "read_tail", lambda *_args: Tail(b"", 0, 0) if released.wait(60) else None)
     ranks(tmp_path)
     run = RunSettings(name="r", dir=str(tmp_path), rank_logs=(str(tmp_path / "ranks" / "*"),))
     runner = PostmortemRunner(run, LogSettings(), SystemClock(), budget_s=0.2)
@@ -260,8 +261,10 @@ def test_a_link_to_another_users_file_is_not_read(tmp_path):
     (folder / "rank_9.err").symlink_to(secret)
     (folder / "latest.err").symlink_to(folder / "rank_0.err")
     os.chown(secret, 4321, 4321)
+    os.chown(folder / "rank_9.err", 4323, 4323, follow_symlinks=False)
     done = look(tmp_path)
-    assert (done.postmortem.reading.read, done.postmortem.reading.unreadable) == (2, 1)
+    reading = done.postmortem.reading
+    assert (reading.read, reading.unreadable, reading.skipped) == (1, 1, 1)
     assert any("another user" in trouble for trouble in done.postmortem.reading.troubles)
 
 
@@ -366,3 +369,20 @@ def test_nothing_is_kept_when_the_settings_say_so(tmp_path):
     assert done.postmortem.tails == "" and done.trouble == "" and not (tmp_path / "run" / "tails").exists()
     done = look(tmp_path, kept_bytes=0)
     assert done.postmortem.tails == ""
+
+
+def test_a_file_that_a_loop_of_links_names_again_and_again_is_read_once(tmp_path):
+    folder = ranks(tmp_path, count=3, dead=0)
+    (folder / "up").symlink_to("..")
+    run = RunSettings(name="r", dir=str(tmp_path), rank_logs=(str(folder / "**" / "*.err"),))
+    done = look_into(run, LogSettings(), Death(1, time.time_ns()), SystemClock(), 20.0, lambda _chosen: None)
+    reading = done.postmortem.reading
+    assert (reading.read, reading.left, done.postmortem.followers) == (3, 0, 2) and reading.skipped > 3
+
+
+def test_files_beyond_the_bound_are_said_to_be_too_many_and_not_to_be_slow(tmp_path, monkeypatch):
+    monkeypatch.setattr(tail_reading, "MAX_FILES", 2)
+    ranks(tmp_path, count=5, dead=0)
+    told = look(tmp_path).postmortem
+    assert (told.reading.left, told.reading.beyond) == (0, 3) and told.reading.is_partial
+    assert "3 files too many were not asked for" in told.message and "not asked for" in told.reading.troubles[0]

@@ -51,7 +51,7 @@ class Cause:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """How the files were read. left: not read when the time was over. troubles: a few sentences about files."""
+    """How the files were read. left: not read when the time was over. beyond: not asked for, too many. troubles: a few sentences about files."""
 
     read: int = 0
     unreadable: int = 0
@@ -59,10 +59,11 @@ class Reading:
     left: int = 0
     seconds: float = 0.0
     troubles: tuple[str, ...] = ()
+    beyond: int = 0
 
     @property
     def is_partial(self) -> bool:
-        return self.left > 0
+        return self.left > 0 or self.beyond > 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +83,8 @@ class Postmortem:
     def message(self) -> str:
         """One sentence for people."""
         reading = self.reading
-        partial = f"; {reading.left:,} files were not read in time" if reading.is_partial else ""
+        partial = f"; {reading.left:,} files were not read in time" if reading.left else ""
+        partial += f"; {reading.beyond:,} files too many were not asked for" if reading.beyond else ""
         if self.cause is None:
             return f"no cause found in the ends of {reading.read:,} {'log' if reading.read == 1 else 'logs'}{partial}"
         cause = self.cause

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import os
-import stat
 from typing import Any
+
+from trainvitals.logs.opening import open_log
 
 #: An inode number is used again after a deletion, and a restarted job begins its log like the last one did: the first
 #: bytes and the bytes before the offset must both still be what was read.
@@ -27,16 +28,8 @@ class Cursor:
 
     @classmethod
     def opened(cls, path: str) -> Cursor:
-        """At the start of the file at ``path``. Raises ``OSError``, also for what is no regular file."""
-        # Without O_NONBLOCK a named pipe that matches the pattern would block for ever.
-        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        try:
-            status = os.fstat(fd)
-            if not stat.S_ISREG(status.st_mode):
-                raise OSError(f"{path} is no regular file")
-        except OSError:
-            os.close(fd)
-            raise
+        """At the start of the file at ``path``. Raises ``OSError``, also for what is no regular file, or of others through a link."""
+        fd, status = open_log(path)
         cursor = cls(status.st_dev, status.st_ino)
         cursor._fd, cursor.mtime_ns = fd, status.st_mtime_ns
         return cursor

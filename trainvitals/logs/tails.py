@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import re
-import stat
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -16,6 +15,7 @@ from pathlib import PurePath
 
 from trainvitals.logs.faults import Faults
 from trainvitals.logs.framing import LineFramer
+from trainvitals.logs.opening import open_log
 from trainvitals.logs.screen import FaultScreen
 from trainvitals.logs.times import LineTimes
 from trainvitals.records import Event
@@ -49,16 +49,17 @@ class PathOrigin:
 
 @dataclass(frozen=True, slots=True)
 class Tail:
-    """``data``: the last bytes, from the beginning of a line. ``size``: of the whole file."""
+    """``data``: the last bytes, from the beginning of a line. ``size``: of the whole file. ``identity``: device and inode."""
 
     data: bytes
     mtime_ns: int
     size: int
+    identity: tuple[int, int] = (0, 0)
 
 
 def read_tail(path: str, tail_bytes: int) -> Tail:
-    """The last ``tail_bytes``. Raises ``OSError``, also for what is no regular file: a pipe would block, a device never end."""
-    descriptor, status = _opened(path)
+    """The last ``tail_bytes``. Raises ``OSError``, also for what is no regular file (a pipe would block, a device never end), or of others through a link."""
+    descriptor, status = open_log(path)
     try:
         begin = max(0, status.st_size - tail_bytes)
         data = b""
@@ -72,25 +73,16 @@ def read_tail(path: str, tail_bytes: int) -> Tail:
     if begin > 0:
         end = data.find(b"\n")
         data = data[end + 1 :]
-    return Tail(data, status.st_mtime_ns, status.st_size)
+    return Tail(data, status.st_mtime_ns, status.st_size, (status.st_dev, status.st_ino))
 
 
 def read_head(path: str, head_bytes: int) -> bytes:
     """The first ``head_bytes``. Raises ``OSError`` as ``read_tail``."""
-    descriptor, _ = _opened(path)
+    descriptor, _ = open_log(path)
     try:
         return os.pread(descriptor, head_bytes, 0)
     finally:
         os.close(descriptor)
-
-
-def _opened(path: str) -> tuple[int, os.stat_result]:
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
-    status = os.fstat(descriptor)
-    if not stat.S_ISREG(status.st_mode):
-        os.close(descriptor)
-        raise OSError(f"{path} is no regular file")
-    return descriptor, status
 
 
 def path_origin(path: str) -> PathOrigin:

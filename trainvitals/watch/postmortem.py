@@ -18,7 +18,7 @@ from trainvitals.records import Event
 from trainvitals.settings import LogSettings, RunSettings
 from trainvitals.watch.metadata import METADATA_DIR, read_file
 from trainvitals.watch.tail_archive import TAILS_DIR, KeptTail, TailBudget, write_archive
-from trainvitals.watch.tail_reading import TailReading
+from trainvitals.watch.tail_reading import MAX_FILES, TailReading
 
 #: Reading and judging 5,120 files must be over by then; what is left counts as not read.
 BUDGET_S = 30.0
@@ -176,7 +176,11 @@ def look_into(
         for path, (tail, events) in sorted(found.items(), key=lambda item: (item[1][0].mtime_ns, item[0]))
     ]
     left = max(0, reading.listed - sum(counts.values())) + (not reading.is_listed)
-    told = Reading(**counts, left=left, seconds=round(clock.monotonic_s() - began_s, 3), troubles=tuple(troubles))
+    if reading.beyond:
+        troubles.insert(0, f"{reading.beyond:,} files beyond the first {MAX_FILES:,} were not asked for; name fewer in rank_logs")
+    told = Reading(
+        **counts, left=left, beyond=reading.beyond, seconds=round(clock.monotonic_s() - began_s, 3), troubles=tuple(troubles)
+    )
     causes = {event.data.get("rank") for file in files for event in file.events if rank_of(event) <= 1}
     places = rank_places(run.dir, death.attempt) or _hook_hosts(run.dir, causes)
     result = choose(death.attempt, files, death.started_ns, death.until_ns, places, told)

@@ -28,7 +28,8 @@ _SKIPPED_SUFFIXES = (".gz", ".zst", ".xz", ".bz2", ".zip", ".pt", ".bin", ".npy"
 
 @dataclass(frozen=True)
 class ReadFile:
-    """``tail`` None: it could not be read, for the reason in ``error``; "" = it was not wanted (too old, packed, empty)."""
+    """``tail`` None: it could not be read, for the reason in ``error``; "" = it was not wanted (too old, packed, empty, or
+    read under another name)."""
 
     path: str
     tail: Tail | None
@@ -53,6 +54,7 @@ class TailReading:
         self._results: queue.Queue[ReadFile | None] = queue.Queue(_WAITING)
         self._lock = threading.Lock()
         self._known: set[str] = set()
+        self._identities: set[tuple[int, int]] = set()
         self._stop = threading.Event()
         self._lists_open = len(patterns)
         self._capped = 0
@@ -65,8 +67,13 @@ class TailReading:
 
     @property
     def listed(self) -> int:
-        """Files that the patterns named so far."""
-        return len(self._known) + self._capped
+        """Files that the patterns named so far and that are read."""
+        return len(self._known)
+
+    @property
+    def beyond(self) -> int:
+        """Files that the patterns named beyond ``MAX_FILES``: nobody asks for them."""
+        return self._capped
 
     @property
     def is_listed(self) -> bool:
@@ -133,15 +140,17 @@ class TailReading:
         if path.endswith(_SKIPPED_SUFFIXES):
             return ReadFile(path, None)
         try:
-            status, link = Path(path).stat(), Path(path).lstat()
-            if status.st_uid != link.st_uid:
-                # Ends are kept for the run's group: who may write into the log directory must not choose what is read.
-                return ReadFile(path, None, "a link to a file of another user")
-            if self._changed_since_ns is not None and status.st_mtime_ns < self._changed_since_ns:
+            status = Path(path).stat()
+            is_old = self._changed_since_ns is not None and status.st_mtime_ns < self._changed_since_ns
+            if is_old or (status.st_dev, status.st_ino) in self._identities:
                 return ReadFile(path, None)
-            return ReadFile(path, read_tail(path, self._tail_bytes))
+            tail = read_tail(path, self._tail_bytes)
         except OSError as error:
             return ReadFile(path, None, error.strerror or str(error))
+        with self._lock:
+            is_known = tail.identity in self._identities
+            self._identities.add(tail.identity)
+        return ReadFile(path, None if is_known else tail)
 
     def _give(self, result: ReadFile | None) -> None:
         while not self._stop.is_set():
