@@ -40,7 +40,7 @@ RULES: Mapping[str, Rule] = MappingProxyType(
         "grad_norm_spike": Rule("grad_norm", "info for a lone point; warning; critical when the loss rises with it", "when the median of five is back", "gradient norm far above its median"),
         "grad_norm_nonfinite": Rule("grad_norm", "warning", "after 50 finite points", "gradient norm is NaN or infinite beside a finite loss"),
         "throughput_drop": Rule("throughput", "warning; critical at 30 % for 60 buckets", "when half of the drop is back", "median throughput below the usual"),
-        "stall": Rule("liveness", "warning at the deadline; critical at twice that (never for a silence that began before the run was first seen alive)", "with the next step", "no step for longer than the run has ever needed"),
+        "stall": Rule("liveness", "warning at the deadline; critical at twice that (an info only for a silence that began before the run was first seen alive); none once `total_steps` is reached", "with the next step", "no step for longer than the run has ever needed"),
         "run_dead": Rule("liveness", "critical; warning for a time limit, a cancellation, or an end without a reason", "with the next start or step", "the trainer ended, vanished, or printed a deadly line"),
         "nccl_timeout": Rule("liveness", "critical; info when steps go on", "with the next start or step", "a collective did not end: which ranks waited, which said nothing"),
         "out_of_memory": Rule("liveness", "critical; info when steps go on", "with the next start or step", "GPU or host memory was used up: rank and host where the log tells them"),
