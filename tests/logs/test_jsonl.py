@@ -220,3 +220,29 @@ def test_an_evaluation_in_mmengines_scalars_is_no_step_whatever_its_step_counts(
     steps, events = [r for r in records if isinstance(r, Step)], [r for r in records if isinstance(r, Event)]
     assert [(s.step, s.attempt) for s in steps] == [(50, 1), (100, 1), (150, 1)]
     assert [(e.kind, e.step) for e in events if e.kind == "message"] == [("message", 100)]
+
+
+@pytest.mark.parametrize("step", ["-5", "4.5", "NaN", "1e400", "Infinity", "9" * 400, '"-3"', "9007199254740993000"])
+def test_a_row_whose_step_is_none_is_left_out_and_counted(step):
+    steps, _, grammar = read('{"step": 1, "loss": 2.5}', f'{{"step": {step}, "loss": 2.5}}', '{"step": 3, "loss": 2.5}')
+    assert [record.step for record in steps] == [1, 3] and grammar.bad_records == 1
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        '{"step": null, "loss": 2.5}',
+        '{"step": "warmup", "loss": 2.5}',
+        '{"step": -1, "lr": 0.1}',
+        '{"loss": 2.5, "epoch": 0.25, "update": null}',
+        '{"train_loss": 2.5, "train_runtime": 9.5, "step": -1}',
+    ],
+)
+def test_a_row_that_tells_no_step_is_no_broken_record(line):
+    steps, _, grammar = read(line)
+    assert steps == [] and grammar.bad_records == 0
+
+
+def test_a_loss_of_hundreds_of_digits_is_not_finite():
+    steps, _, _ = read('{"step": 1, "loss": ' + "9" * 400 + ', "grad_norm": -' + "9" * 400 + "}")
+    assert {name: kind.value for name, kind in steps[0].nonfinite.items()} == {"loss": "inf", "grad_norm": "-inf"}

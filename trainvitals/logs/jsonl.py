@@ -75,6 +75,7 @@ class Jsonl:
         for flat in objects:
             row = _row(flat, self._times) if SUMMARY_MARKS.isdisjoint(flat) else None
             if row is None:
+                self.bad_records += _has_no_real_step(flat)
                 continue
             if row.time_ns is None:
                 row.time_ns = self._times.find(line[: line.find("{")])
@@ -98,6 +99,14 @@ class Jsonl:
         self._joiner.restore(state["joiner"])
         self._epochs.restore(state["epochs"])
         self.bad_records = int(state["bad_records"])
+
+
+def _has_no_real_step(flat: Mapping[str, Any]) -> bool:
+    """Metrics of a step whose number is none (negative, 4.5, NaN, beyond all bounds); null and texts are "not logged"."""
+    if not SUMMARY_MARKS.isdisjoint(flat):
+        return False
+    has_number = any(meaning_of(name).kind == "step" and as_number(value) is not None for name, value in flat.items())
+    return has_number and any(meaning_of(name).is_of_a_step and as_number(value) is not None for name, value in flat.items())
 
 
 def _counts_epochs(flat: Mapping[str, Any]) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -53,8 +54,8 @@ def as_number(value: object) -> float | None:
     if isinstance(value, (int, float)):
         try:
             return float(value)
-        except OverflowError:
-            return None
+        except OverflowError:  # hundreds of digits: as 1e400, which JSON readers take for infinity
+            return math.inf if value > 0 else -math.inf
     return None
 
 
