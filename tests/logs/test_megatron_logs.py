@@ -6,21 +6,13 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from megatron_lines import FULL, parse, read, steps, values
 
 from trainvitals.logs.megatron import Megatron
-from trainvitals.logs.megatron_arguments import MegatronArguments
-from trainvitals.logs.parser import Parser
 from trainvitals.logs.times import LineTimes
 from trainvitals.records import Event, Step
 
 DATA = Path(__file__).parent / "data"
-
-FULL = (
-    " [2026-01-02 03:04:05.123456] iteration       30/    5000 | consumed samples:          960 | elapsed time per iteration (ms): 900.5 | "
-    "throughput per GPU (TFLOP/s/GPU): 412.3 | learning rate: 3.000000E-05 | global batch size:    32 | lm loss: 4.500000E+00 | "
-    "load_balancing_loss: 1.000000E+00 | mtp_1 loss: 5.100000E+00 | loss scale: 1.0 | grad norm: 1.750 | num zeros: 0.0 | "
-    "params norm: 123.450 | number of skipped iterations:   0 | number of nan iterations:   0 |"
-)
 
 
 class CarefulMegatron(Megatron):
@@ -28,24 +20,6 @@ class CarefulMegatron(Megatron):
 
     def _learn(self, text, names, factors):
         pass
-
-
-def read(lines, grammar=Megatron):
-    reader = grammar(LineTimes())
-    return [record for line in lines for record in reader.feed(line)] + reader.finish()
-
-
-def steps(lines):
-    return [record for record in read(lines) if isinstance(record, Step)]
-
-
-def events(lines):
-    return [record for record in read(lines) if isinstance(record, Event)]
-
-
-def values(line):
-    (step,) = steps([line])
-    return step.values
 
 
 # --- the learnt layout --------------------------------------------------------------------------------------------------------
@@ -380,186 +354,3 @@ def test_a_grad_norm_that_repeats_on_a_skipped_iteration_is_stale():
 def test_a_constant_grad_norm_of_zero_stays():
     line = " iteration {}/ 9 | lm loss: 9.0 | grad norm: 0.000 | number of skipped iterations: 1 |"
     assert [step.values["grad_norm"] for step in steps([line.format(1), line.format(2)])] == [0.0, 0.0]
-
-
-# --- side lines ---------------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("line", "step", "data"),
-    [
-        (" validation loss at iteration 1000 | lm loss value: 2.5E+00 | lm loss PPL: 1.2E+01 | ", 1000, {"validation_loss": 2.5, "validation_ppl": 12.0}),
-        (" validation loss at iteration 1000 on validation set | lm loss value: 2.5E+00 | lm loss PPL: 1.2E+01 |", 1000, {"validation_loss": 2.5, "validation_ppl": 12.0}),
-        (" validation loss at iteration 1000 on test set | lm loss value: 2.5E+00 | lm loss PPL: 1.2E+01 |", 1000, {"test_loss": 2.5, "test_ppl": 12.0}),
-        (" valid loss at iteration 50 | lm loss value: 2.5E+00 |", 50, {"validation_loss": 2.5}),
-        (" validation loss at the end of training for val data | lm loss value: 2.5E+00 |", None, {"validation_loss": 2.5}),
-        (" validation loss at the end of training for test data | lm loss value: 2.5E+00 |", None, {"test_loss": 2.5}),
-        (" validation loss at iteration 238 [english] | lm loss value: 1.5 | mtp_1 loss value: 1.75 |", 238, {"validation_loss": 1.5, "validation_mtp_1_loss": 1.75}),
-        (" validation results at iteration 10 | lm_loss value: 3.5E+00 | lm_loss_ppl value: 3.3E+01 |", 10, {"validation_loss": 3.5, "validation_ppl": 33.0}),
-        (" validation loss at iteration 10 | lm loss value: NAN | lm loss PPL: 1.0E+00 |", 10, {"validation_loss": "nan", "validation_ppl": 1.0}),
-        (" validation loss at iteration 10 | lm loss value: 2.5E+00 | lm loss PPL: 1.", 10, {"validation_loss": 2.5}),
-    ],
-)  # fmt: skip
-def test_a_validation_in_every_spelling_is_a_message(line, step, data):
-    (event,) = read([line])
-    assert (event.kind, event.step, event.data) == ("message", step, data)
-
-
-def test_a_save_is_two_phases_and_its_time_a_message():
-    found = events(
-        [
-            "saving checkpoint at iteration    4000 to /ckpt in torch_dist format",
-            "  successfully saved checkpoint from iteration    4000 to /ckpt [ t 1/2, p 1/4 ]",
-            "(min, max) time across ranks (ms):",
-            "    save-checkpoint ................................: (41000.25, 41001.50)",
-        ]
-    )
-    assert [(event.kind, event.step, dict(event.data)) for event in found] == [
-        ("phase", 4000, {"phase": "checkpoint", "state": "begin", "path": "/ckpt"}),
-        ("phase", 4000, {"phase": "checkpoint", "state": "end", "path": "/ckpt"}),
-        ("message", 4000, {"checkpoint_seconds": 41.0015}),
-    ]
-    older = events(["  successfully saved checkpoint at iteration 400 to /c", "time (ms) | save-checkpoint: 41000.25"])
-    assert older[-1].data == {"checkpoint_seconds": 41.00025}
-
-
-@pytest.mark.parametrize(
-    ("line", "step", "path"),
-    [
-        ("  successfully loaded checkpoint from /ckpt [ t 1/2, p 1/4 ] at iteration 4000", 4000, "/ckpt"),
-        ("  successfully loaded checkpoint from /ckpt at iteration 4000", 4000, "/ckpt"),
-        ("  successfully loaded checkpoint (version 3.0) from /ckpt [ t 0, p 0 ] at iteration 4000", 4000, "/ckpt"),
-        (
-            "  successfully loaded /ckpt/iter_0004000/mp_rank_00/model_optim_rng.pt",
-            4000,
-            "/ckpt/iter_0004000/mp_rank_00/model_optim_rng.pt",
-        ),
-        (
-            "  successfully loaded /ckpt/global_step4000/mp_rank_00_model_states.pt",
-            4000,
-            "/ckpt/global_step4000/mp_rank_00_model_states.pt",
-        ),
-    ],
-)
-def test_a_loaded_checkpoint_is_one_resume_although_all_ranks_say_it(line, step, path):
-    (event,) = read([line] * 4)
-    assert (event.kind, event.step, event.data["path"]) == ("resume", step, path)
-
-
-def test_begin_and_end_of_the_program_are_phases_with_their_own_time():
-    found = events(
-        [
-            "WARNING: could not find the metadata file /ckpt/latest_checkpointed_iteration.txt ",
-            "[before the start of training step] datetime: 2026-01-02 03:04:05 ",
-            FULL,
-            "[exiting program after 700.55 minutes] datetime: 2026-01-02 03:04:05 ",
-            "[after training is done] datetime: 2026-01-02 03:04:05 ",
-        ]
-    )
-    assert [(event.kind, event.data.get("phase"), event.step) for event in found] == [
-        ("message", None, None), ("phase", "train", None), ("phase", "finished", 30), ("phase", "finished", 30),
-    ]  # fmt: skip
-    assert {event.time_ns for event in found[1:]} == {1_767_323_045_000_000_000}
-    assert found[0].data == {"fresh_start": True, "path": "/ckpt/latest_checkpointed_iteration.txt"}
-
-
-# --- arguments ----------------------------------------------------------------------------------------------------------------
-
-ARGUMENTS = """\
-using world size: 64, data-parallel size: 4, context-parallel size: 1 tensor-model-parallel size: 8, pipeline-model-parallel size: 2
-using torch.bfloat16 for parameters ...
-[default0]:------------------------ arguments ------------------------
-[default0]:  adam_beta1 ...................................... 0.9
-[default0]:  apply_residual_connection_post_layernorm_always . False
-[default0]:  bert_load ....................................... None
-NCCL version 2.20.5+cuda12.4
-[default0]:  hf_access_token ................................. hf_0123456789abcdefghijABCDEFGHIJ
-[default0]:  lr .............................................. 0.0003
-[default0]:  tokenizer_type .................................. GPT2BPETokenizer
-[default0]:  wandb_project ...................................
-[default0]:  a_name_that_is_longer_than_any_column_of_dots_in_the_block  True
-[default0]:  data_path ....................................... ['0.5', '/data/a b', '0.5', '/data/c']
-[default0]:-------------------- end of arguments ---------------------
-setting number of micro-batches to constant 16
-"""
-
-
-def parse(text):
-    parser = Parser()
-    records = parser.feed(text.encode()) + parser.finish()
-    return [r for r in records if isinstance(r, Step)], [r for r in records if isinstance(r, Event)]
-
-
-def test_the_block_of_arguments_is_metadata_with_secrets_masked_although_no_format_is_known_yet():
-    _, found = parse(ARGUMENTS + "noise\n" * 500 + FULL + "\n")
-    assert [event.kind for event in found] == ["phase", "metadata", "metadata", "attempt_start"]
-    assert found[0].data == {"phase": "start", "state": "begin"}
-    assert found[1].data == {
-        "section": "layout", "part": 0, "parts": 1,
-        "values": {
-            "world_size": 64, "data_parallel_size": 4, "context_parallel_size": 1, "tensor_model_parallel_size": 8,
-            "pipeline_model_parallel_size": 2,
-        },
-    }  # fmt: skip
-    assert found[2].data == {
-        "section": "config", "part": 0, "parts": 1,
-        "values": {
-            "adam_beta1": 0.9, "apply_residual_connection_post_layernorm_always": False, "bert_load": None, "hf_access_token": "***",
-            "lr": 0.0003, "tokenizer_type": "GPT2BPETokenizer", "wandb_project": "",
-            "a_name_that_is_longer_than_any_column_of_dots_in_the_block": True,
-            "data_path": "['0.5', '/data/a b', '0.5', '/data/c']",
-        },
-    }  # fmt: skip
-
-
-def test_arguments_printed_again_are_a_new_start():
-    steps_found, found = parse(ARGUMENTS + FULL + "\n" + ARGUMENTS.replace("0.0003", "0.0001") + FULL + "\n")
-    assert [(step.attempt, step.step) for step in steps_found] == [(1, 30), (2, 30)]
-    assert [(event.attempt, event.data["values"]["lr"]) for event in found if event.data.get("section") == "config"] == [
-        (None, 3e-4),
-        (None, 1e-4),
-    ]
-
-
-def test_gpt_neox_says_behind_each_value_where_it_comes_from():
-    rows = (
-        "  lr ............................. 0.0006................updated",
-        "  fp16 ........................... None.....default",
-    )
-    text = "\n".join(
-        ("-------------------- arguments --------------------", *rows, "---------------- end of arguments ----------------", "")
-    )
-    _, found = parse(text)
-    assert found[-1].data["values"] == {"lr": 0.0006, "fp16": None}
-
-
-def test_a_long_block_is_told_in_parts_and_what_is_beyond_is_counted():
-    reader = MegatronArguments()
-    rows = [f"  option_{n} ......... {'x' * 900}" for n in range(300)]
-    lines = ["---------- arguments ----------", *rows, "---------- end of arguments ----------"]
-    found = [event for line in lines for event in reader.feed(line) if event.kind == "metadata"]
-    assert [event.data["part"] for event in found] == list(range(len(found)))
-    assert {event.data["parts"] for event in found} == {len(found)}
-    assert all(len(json.dumps(event.data["values"])) <= 32 * 1024 for event in found)
-    values_told = {name: value for event in found for name, value in event.data["values"].items()}
-    assert values_told.pop("config_keys_left_out") == 300 - len(values_told)
-
-
-def test_a_block_that_a_crash_cut_off_does_not_swallow_the_log():
-    reader = MegatronArguments()
-    reader.feed("---------- arguments ----------")
-    for n in range(2500):
-        reader.feed(f"some line {n}")
-    assert reader.to_state()["rows"] is None
-
-
-@settings(max_examples=100, deadline=None)
-@given(st.lists(st.one_of(st.sampled_from(ARGUMENTS.splitlines()), st.text(max_size=80)), max_size=30), st.data())
-def test_no_line_makes_the_reader_of_arguments_raise_and_its_state_continues_the_same(lines, data):
-    at = data.draw(st.integers(0, len(lines)))
-    whole, first, second = MegatronArguments(), MegatronArguments(), MegatronArguments()
-    expected = [record for line in lines for record in whole.feed(line)]
-    got = [record for line in lines[:at] for record in first.feed(line)]
-    second.restore(json.loads(json.dumps(first.to_state())))
-    got += [record for line in lines[at:] for record in second.feed(line)]
-    assert got == expected
