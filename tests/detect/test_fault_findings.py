@@ -90,7 +90,8 @@ def test_the_dead_run_names_the_cause_once():
     (dead,) = engine.tick(START_NS + 170 * S)
     (told,) = engine.update(postmortem())
     assert told.id == dead.id and told.is_open
-    assert told.message.endswith("; cause: CUDA out of memory on node17 rank 12 (03:04:05 UTC), 5,119 others only followed")
+    cause = "CUDA out of memory on node17 rank 12 (03:04:05 UTC), 5,119 others only followed"
+    assert told.message == f"the run died after step 100: {cause}; first told as: a line of the log"
     assert told.data["cause"]["rank"] == 12
     assert engine.update(postmortem()) == []
 

@@ -88,7 +88,7 @@ def test_a_trainer_that_vanished_is_dead_of_what_the_rank_logs_say(bench):
     )
     assert event.data["cause"]["rank"] == 3 and event.data["suspects"] == [] and event.attempt == 1
     dead = [event for event in bench.events("finding") if event.data["rule"] == "run_dead"]
-    assert "cause: CUDA out of memory" in dead[-1].text
+    assert "after step 29: CUDA out of memory" in dead[-1].text
     assert any("post-mortem of attempt 1: cause: CUDA out of memory" in sentence for sentence in bench.said)
 
 

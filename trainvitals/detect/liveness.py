@@ -21,6 +21,10 @@ DEADLY_CLASSES = frozenset(
         "process_failed", "process_gone", "disk_full", "numerics", "cancelled", "time_limit", "preempted",
     }
 )  # fmt: skip
+#: What launchers and ranks say of a death elsewhere; another class that is told before the run is called dead says more.
+CONSEQUENCES = frozenset({"process_failed", "cancelled", "killed", "network", "nccl_timeout"})
+#: With numbers that mean failing hardware. A run may go on after one, so only a log that ends in it is dead of it.
+LAST_WORDS = "xid"
 
 
 def is_deadly(event: Event) -> bool:
@@ -57,17 +61,26 @@ class LivenessDetector(FamilyDetector):
     def on_event(self, event: Event) -> None:
         if event.kind == "attempt_end":
             self._on_end(event)
-        elif event.kind == "fault" and is_deadly(event):
-            if self._suspected is None:
-                self._suspected = event.text[:200].strip() or str(event.data["class"]).replace("_", " ")
-                self._suspected_class = str(event.data["class"])
-                self._suspected_ns = event.time_ns
-                self._suspected_step = self.context.step
+        elif event.kind == "fault":
+            self._on_fault(event)
         elif event.kind == "attempt_start":
             self._confirm(event.time_ns)
             self._close("; the trainer was started again")
         elif event.kind == "postmortem":
             self._on_postmortem(event)
+
+    def _on_fault(self, event: Event) -> None:
+        kind, text = str(event.data.get("class")), event.text[:200].strip()
+        is_last_words = kind == LAST_WORDS and event.severity is Severity.CRITICAL and event.data.get("survived") is not True
+        if is_deadly(event):
+            is_news = self._suspected is None or self._suspected_class == LAST_WORDS
+            is_better = self._suspected_class in CONSEQUENCES and kind not in CONSEQUENCES
+        else:
+            is_news, is_better = is_last_words and self._suspected is None, False
+        if is_news:
+            self._suspected_ns, self._suspected_step = event.time_ns, self.context.step
+        if is_news or is_better:
+            self._suspected, self._suspected_class = text or kind.replace("_", " "), kind
 
     def _close(self, ending: str) -> None:
         closed = self.ledger.close("run_dead", ending=ending)
@@ -85,15 +98,19 @@ class LivenessDetector(FamilyDetector):
         if found is None or found.attempt != event.attempt or "cause" in found.data:
             return
         data = {name: cause.get(name) for name in ("class", "host", "rank", "place")}
-        self.ledger.amend(replace(found, message=f"{found.message}; {event.text[:400]}", data={**found.data, "cause": data}))
+        # The cause first: what the log said at once is mostly a launcher's complaint, and titles are cut at their end.
+        head, _, told = found.message.partition(": ")
+        message = f"{head}: {event.text.removeprefix('cause: ')[:400]}" + (f"; first told as: {told}" if told else "")
+        self.ledger.amend(replace(found, message=message, data={**found.data, "cause": data}))
 
     def on_tick(self, now_ns: int) -> None:
-        if self._suspected is None or self.context.is_paused:
+        if self._suspected is None or self.context.is_paused or self._suspected_class == LAST_WORDS:
             return
         if self._suspected_ns is None:
             self._suspected_ns = now_ns
         if now_ns - self._suspected_ns >= self._grace_ns:
             self._confirm(self._suspected_ns)
+            self.context.is_ended = True  # that a dead run makes no steps is no second trouble
 
     def confirm_now(self) -> None:
         """No more records will come: the suspicion is the last word."""
@@ -102,7 +119,8 @@ class LivenessDetector(FamilyDetector):
     def _confirm(self, time_ns: int | None) -> None:
         if self._suspected is None:
             return
-        message = f"the run died after step {format_step(self._suspected_step)}: {self._suspected}"
+        when = f"after step {format_step(self._suspected_step)}" if self.context.points else "before any step was read"
+        message = f"the run died {when}: {self._suspected}"
         severity = Severity.WARNING if self._suspected_class in SOFT_REASONS else Severity.CRITICAL
         self._suspected = None
         data = {"class": self._suspected_class}

@@ -34,6 +34,7 @@ class _Live:
     attempt: int
     last_step: int | None
     last_ns: int
+    titled_by: str = ""  # the finding that told the cause of a death
 
 
 class Grouper:
@@ -58,7 +59,10 @@ class Grouper:
         worse = finding.severity.rank > incident.severity.rank
         # The finding that gave the title may say more later: how it ended, or what a post-mortem found.
         is_longer_title = known and finding.message.startswith(incident.title)
-        leads = worse or not incident.finding_ids or finding.id == incident.finding_ids[0] or is_longer_title
+        # Of all that is told of one death the cause says most; nothing that comes later takes its place in the title.
+        is_cause = "cause" in finding.data
+        leads = is_cause or worse or not incident.finding_ids or finding.id == incident.finding_ids[0] or is_longer_title
+        leads = leads and (is_cause or live.titled_by in ("", finding.id))
         changed = replace(
             incident,
             severity=finding.severity if worse else incident.severity,
@@ -71,8 +75,9 @@ class Grouper:
             title=finding.message if leads else incident.title,
             message=finding.message,
         )
+        titled_by = finding.id if is_cause else live.titled_by
         step = finding.last_step if finding.last_step is not None else finding.detected_step
-        self._live[group] = _Live(changed, open_findings, finding.attempt, _latest(live.last_step, step), now_ns)
+        self._live[group] = _Live(changed, open_findings, finding.attempt, _latest(live.last_step, step), now_ns, titled_by)
         return None if changed == incident else changed
 
     @property
@@ -92,6 +97,7 @@ class Grouper:
                 live["attempt"],
                 live["last_step"],
                 live["last_ns"],
+                live.get("titled_by", ""),
             )
             for group, live in state.items()
         }
