@@ -16,16 +16,20 @@ import json, os, signal, sys, time
 import torch, torch.distributed as dist
 from trainvitals.hook.torch_loop import TrainingMonitor
 
-options = {"steps": 40, "first": 0, "nan_at": -1, "kill_at": -1, "flip_at": -1, "slow_rank": -1, "only_rank": None, "skips": -1}
+options = {"steps": 40, "first": 0, "nan_at": -1, "kill_at": -1, "flip_at": -1, "slow_rank": -1, "only_rank": None, "skips": -1, "is_early": False}
 options |= json.loads(sys.argv[2])
 torch.set_num_threads(1)
-dist.init_process_group("gloo")
-rank = dist.get_rank()
+rank = int(os.environ["RANK"])
+if options["is_early"] != "never":
+    if options["is_early"]: early = TrainingMonitor(sys.argv[1], run="tiny", sample_every=5)
+    dist.init_process_group("gloo")
 torch.manual_seed(0)
 model = torch.nn.Linear(8, 1)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
 monitor = None
-if options["only_rank"] in (None, rank):
+if options["is_early"] is True:
+    monitor = early
+elif options["only_rank"] in (None, rank):
     monitor = TrainingMonitor(
         sys.argv[1], run="tiny", sample_every=5, max_grad_norm=5.0, per_rank=options.get("per_rank", "gather"),
         replicated=model.named_parameters(), checksum_every=20,
@@ -46,7 +50,7 @@ def train(number, step):
     if number == options["kill_at"] and rank == 1:
         os.kill(os.getpid(), signal.SIGKILL)
     if step: step.before_all_reduce()
-    for parameter in model.parameters():
+    for parameter in model.parameters() if options["is_early"] != "never" else ():
         dist.all_reduce(parameter.grad)
         parameter.grad /= 2
     norm = torch.nn.utils.clip_grad_norm_(model.parameters(), 5.0)
@@ -74,7 +78,7 @@ if monitor:
     monitor.finish()
     monitor.close()
     print(f"failures of rank {rank}: {monitor.failures.count} {monitor.failures.last}")
-dist.destroy_process_group()
+if dist.is_initialized(): dist.destroy_process_group()
 """
 
 
@@ -129,6 +133,22 @@ def test_one_flipped_bit_of_one_weight_on_one_rank_is_found_at_the_next_check(sc
     _, events = read(tmp_path / "metrics.rank00000.jsonl")
     found = [e for e in events if "replica_mismatch" in e.data]
     assert [(e.step, e.data["replica_mismatch"], e.data["parameters"]) for e in found] == [(20, [1], "weight[0:8]")]
+
+
+def test_a_monitor_made_before_the_process_group_finds_the_ranks_at_its_first_step(script, tmp_path):
+    log = torchrun(script, tmp_path, is_early=True, steps=20)
+    steps, events = read(tmp_path / "metrics.rank00000.jsonl")
+    assert [step.step for step in steps if "loss_rank_max" in step.values] == [0, 5, 10, 15]
+    assert b"failures of rank 0: 0" in log and not any(event.data.get("callback_failures") for event in events)
+
+
+def test_ranks_that_never_meet_are_told_once_in_the_file_and_on_stderr(script, tmp_path):
+    log = torchrun(script, tmp_path, is_early="never", steps=20)
+    steps, events = read(tmp_path / "metrics.rank00000.jsonl")
+    assert len(steps) == 20 and not any("loss_rank_max" in step.values for step in steps)
+    told = [event.text for event in events if event.data.get("callback_failures")]
+    assert len(told) == 1 and "the 2 ranks are not compared; call init_process_group" in told[0]
+    assert log.count(b"trainvitals hook: the callback failed 1 times") == 2
 
 
 def test_a_second_start_is_a_second_attempt_on_both_roads(script, tmp_path):

@@ -19,6 +19,7 @@ Values on a device are never waited for: a step is recorded when they have come 
 from __future__ import annotations
 
 import atexit
+import itertools
 import os
 import time
 import weakref
@@ -34,7 +35,7 @@ from trainvitals.hook.device_values import DeviceValues
 from trainvitals.hook.guard import Failures, Guarded, never_raises
 from trainvitals.hook.rank_board import Answer, BoardReader, RankBoard, Sample, rank_statistics, replica_mismatches
 from trainvitals.hook.recorder import Recorder
-from trainvitals.hook.torch_world import from_anywhere, gpu_uuid, local_rank, meeting_place
+from trainvitals.hook.torch_world import from_anywhere, gpu_uuid, local_rank, meeting_place, why_alone
 
 CLIP_WINDOW = 100
 #: So many steps may wait for the device; with more the oldest one is waited for.
@@ -48,12 +49,14 @@ MAX_HELD_STEPS = 1000
 CLOSE_WAIT_S = 1.0
 DEVICE_S = 5.0
 _NAN = float("nan")
-_monitors = 0
+#: The same on all ranks, which make their monitors in one order.
+_numbers = itertools.count()
 _live: weakref.WeakSet[TrainingMonitor] = weakref.WeakSet()
 
 
 class TrainingMonitor(Guarded):
-    """Rank 0 writes ``metrics.rank00000.jsonl`` in ``run_dir``. Construct it on every rank, after ``init_process_group``.
+    """Rank 0 writes ``metrics.rank00000.jsonl`` in ``run_dir``. Construct it on every rank, after ``init_process_group``;
+    made before it, it looks for the other ranks again at its first step, and says so when it finds none.
 
     rank, world_size: default from torch.distributed, else from the environment. sample_every: at these steps the ranks are
     compared. per_rank: ``"gather"`` = rank 0 records the statistics; ``"files"`` = each rank writes its own file at sampled
@@ -94,27 +97,39 @@ class TrainingMonitor(Guarded):
         self._world_size = from_anywhere(world_size, "get_world_size", "WORLD_SIZE", 1)
         if self._rank == 0 or per_rank == "files":
             self._recorder = Recorder(run_dir, run=run, rank=self._rank, world_size=self._world_size, writer=writer)
+        self._looks_again = False
+        self._prefix = f"trainvitals/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}/{next(_numbers)}"
         self._meet(list(replicated) if replicated is not None else [])
 
     @never_raises
     def _meet(self, parameters: list[tuple[str, Any]]) -> None:
-        global _monitors
-        number, _monitors = _monitors, _monitors + 1
-        restart = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
         if self._per_rank not in ("gather", "files", "none"):
             raise ValueError(f"per_rank must be gather, files or none, not {self._per_rank!r}; no ranks are compared")
-        if self._per_rank == "gather" and self._world_size > 1 and (store := meeting_place()) is not None:
-            every = min(n for n in (self._sample_every, self._checksum_every) if n) if self._sample_every else 1
-            prefix = f"trainvitals/{restart}/{number}"
-            self._board = RankBoard(store, self._rank, self._world_size, prefix, every)
-            self._board.put_place(os.uname().nodename, local_rank(), gpu_uuid())
-            if self._recorder is not None and (own := meeting_place()) is not None:
-                self._reader = BoardReader(RankBoard(own, self._rank, self._world_size, prefix, every))
-                _live.add(self)
+        if self._per_rank == "gather":
+            self._looks_again = not self._join()
         if parameters:
             self._parameters = usable(parameters)
             if not self._parameters:
                 raise ValueError("none of the replicated parameters is whole and contiguous; no checksums are made")
+
+    def _join(self) -> bool:
+        """Meet the other ranks; False while torch.distributed has not begun."""
+        store = meeting_place() if self._world_size > 1 else None
+        if store is None:
+            return False
+        every = min(n for n in (self._sample_every, self._checksum_every) if n) if self._sample_every else 1
+        self._board = RankBoard(store, self._rank, self._world_size, self._prefix, every)
+        self._board.put_place(os.uname().nodename, local_rank(), gpu_uuid())
+        if self._recorder is not None and (own := meeting_place()) is not None:
+            self._reader = BoardReader(RankBoard(own, self._rank, self._world_size, self._prefix, every))
+            _live.add(self)
+        return True
+
+    @never_raises
+    def _look_again(self) -> None:
+        """At the first step: whoever was made before ``init_process_group`` finds the other ranks now, or says that it does not."""
+        if not self._join() and (why := why_alone(self._world_size)):
+            raise RuntimeError(why)
 
     @property
     def recorder(self) -> Recorder | None:
@@ -123,6 +138,9 @@ class TrainingMonitor(Guarded):
 
     def step(self, number: int) -> StepScope:
         """The block in which step ``number`` runs; an exception that leaves it passes, and nothing is recorded."""
+        if self._looks_again:
+            self._looks_again = False
+            self._look_again()
         return StepScope(self, number)
 
     @never_raises

@@ -47,3 +47,20 @@ def meeting_place() -> Store | None:
         store.set_timeout(timedelta(seconds=STORE_TIMEOUT_S))
     found: Store = store
     return found
+
+
+def why_alone(known: int) -> str:
+    """Why the ranks cannot meet at the first step, and what to do; "" when there is one only. known: their number so far."""
+    world_size = from_anywhere(None, "get_world_size", "WORLD_SIZE", 1)
+    if known == 1 and world_size > 1:
+        rank = from_anywhere(None, "get_rank", "RANK", 0)
+        return (
+            f"made before init_process_group, as the only rank; it is rank {rank} of {world_size}. No ranks are compared: make "
+            "TrainingMonitor after init_process_group"
+        )
+    if known > 1:
+        return (
+            f"torch.distributed has not begun at the first step, so the {known} ranks are not compared; call init_process_group "
+            "before it, or choose per_rank='files'"
+        )
+    return ""
