@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
 from tests.watch.test_watchdog import Bench
@@ -47,12 +49,16 @@ def test_files_that_find_no_place_are_told_with_what_to_do_and_are_no_lost_recor
     monkeypatch.setattr(tail, "MAX_FILES", 2)
     bench = Bench(tmp_path, logs=[str(tmp_path / "*.log")])
     for number in range(5):
-        (tmp_path / f"{number}.log").write_text(LINE.format(number))
+        path = tmp_path / f"{number}.log"
+        path.write_text(LINE.format(number))
+        os.utime(path, (1_767_323_000 + number,) * 2)
     assert [lost(bench) for _ in range(3)] == [0, 0, 0]
-    for number in range(2, 5):
+    bench.clock.advance(2 * 86_400)
+    assert lost(bench) == 0
+    for number in range(3):  # the newest are followed
         (tmp_path / f"{number}.log").unlink()
     assert lost(bench) == 0
-    more, again = [event for event in bench.events("watch") if "files_beyond_limit" in event.data]
+    more, reminder, again = [event for event in bench.events("watch") if "files_beyond_limit" in event.data]
     assert more.data["files_beyond_limit"] == 3 and "3 files that `logs` names are not followed" in more.text
-    assert "rank_logs" in more.text and again.data["files_beyond_limit"] == 0
+    assert "rank_logs" in more.text and reminder.text == more.text and again.data["files_beyond_limit"] == 0
     bench.store.close()

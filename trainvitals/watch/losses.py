@@ -10,6 +10,7 @@ from trainvitals.logs.tail import HARMLESS_COUNTERS, MAX_FILES
 
 #: Kinds are told once in this time: a sum alone says nowhere to look, and each heartbeat would fill the history.
 TELL_AGAIN_S = 600.0
+REMIND_S = 86_400.0
 #: How many files find no place now: no record was lost, so it is no part of the sum.
 BEYOND = "files_beyond_limit"
 
@@ -41,7 +42,9 @@ class Losses:
             told = ", ".join(f"{name.replace('_', ' ')}: {count:,}" for name, count in kinds.items())
             notes.append(Note(f"not everything could be read or kept: {told}", "lost", {"lost_by_kind": kinds}))
         beyond = counts.get(BEYOND, 0)
-        if beyond != self._beyond and (now_s >= self._beyond_due_s or not beyond):
+        # Pages read the newest notes only: what goes on is told again.
+        is_news = beyond != self._beyond or (beyond and now_s >= self._beyond_due_s + REMIND_S)
+        if is_news and (now_s >= self._beyond_due_s or not beyond):
             self._beyond, self._beyond_due_s = beyond, now_s + TELL_AGAIN_S
             notes.append(Note(_about_files(beyond), BEYOND, {BEYOND: beyond}))
         return sum(kinds.values()), notes

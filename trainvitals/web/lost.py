@@ -17,7 +17,6 @@ WORDS: Mapping[str, str] = {
     "dropped_metrics": "metrics beyond the limit",
     "failed_lines": "lines that a format failed on",
     "unreadable": "files that could not be opened",
-    "files_beyond_limit": "files beyond the limit",
     "flooded_events": "events held back in a flood",
     "metadata_left_out": "settings left out",
     "bad_points": "values the store does not take",
@@ -40,14 +39,19 @@ def reading_health(lost: int, events: Sequence[Event]) -> str:
     if len(parts) > SHOWN_KINDS:
         parts = [*parts[: SHOWN_KINDS - 1], f"{len(parts) - SHOWN_KINDS + 1} more kinds"]
     errors = next((_whole(note.data.get("errors")) for note in notes if "errors" in note.data), 0)
+    beyond = next((_whole(note.data["files_beyond_limit"]) for note in notes if "files_beyond_limit" in note.data), 0)
     sentences = []
     if lost > 0:
         sentences.append(f"{lost:,} not read or kept" + (f" ({', '.join(parts)})" if parts else ""))
     if errors:
         sentences.append(f"the hook met {errors:,} {'error' if errors == 1 else 'errors'} in the trainer")
-    if not sentences:
-        return ""
-    return "Reading: " + "; ".join(sentences) + ". The watchdog's own log and the trainer's stderr say which."
+    told = (
+        ["Reading: " + "; ".join(sentences) + ". The watchdog's own log and the trainer's stderr say which."] if sentences else []
+    )
+    if beyond:
+        named = "1 file that `logs` names is" if beyond == 1 else f"{beyond:,} files that `logs` names are"
+        told.append(f"{named} not followed: name those of all ranks in `rank_logs`.")
+    return " ".join(told)
 
 
 def _counts(value: Any) -> dict[str, int]:
