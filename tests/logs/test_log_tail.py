@@ -229,16 +229,6 @@ def test_a_torn_line_at_a_rotation_is_lost_and_counted(log, source):
     assert source.counters["torn_lines"] == 1
 
 
-def test_more_files_than_can_be_followed_are_counted(tmp_path, monkeypatch):
-    monkeypatch.setattr(tail, "MAX_FILES", 2)
-    for number in range(3):
-        append(tmp_path / f"{number}.log", lines(0, 1))
-    source = LogSource([str(tmp_path / "*.log")])
-    assert len(steps(source.poll())) == 2
-    assert source.counters["files_beyond_limit"] == 1
-    source.close()
-
-
 def test_a_tree_that_is_costly_to_list_is_listed_less_often(tmp_path, monkeypatch):
     clock = ManualClock()
     append(tmp_path / "a.log", lines(0, 1))
