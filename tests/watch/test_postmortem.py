@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
 import json
 import os
 import random
+import stat
 import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 
 import pytest
 from test_watchdog import HOST, Bench, NoCheckpoints
@@ -19,7 +22,7 @@ from trainvitals.logs.tails import Tail
 from trainvitals.records import Event
 from trainvitals.settings import LogSettings, RunSettings
 from trainvitals.store.encode import check_point, event_point
-from trainvitals.watch import tail_reading
+from trainvitals.watch import tail_archive, tail_reading
 from trainvitals.watch.breaker_action import BreakerAction
 from trainvitals.watch.checkpoint_scan import CheckpointScanner
 from trainvitals.watch.postmortem import Death, PostmortemRunner, look_into, with_places
@@ -386,3 +389,40 @@ def test_files_beyond_the_bound_are_said_to_be_too_many_and_not_to_be_slow(tmp_p
     told = look(tmp_path).postmortem
     assert (told.reading.left, told.reading.beyond) == (0, 3) and told.reading.is_partial
     assert "3 files too many were not asked for" in told.message and "not asked for" in told.reading.troubles[0]
+
+
+def test_the_kept_ends_belong_to_the_runs_group(tmp_path):
+    folder = Path(write_archive(str(tmp_path), 1, [KeptTail((0, 0), "/x/rank0.err", b"text", 4, 0, {})], {}, 3))
+    assert [stat.S_IMODE(path.stat().st_mode) for path in (folder, folder.parent)] == [0o2770, 0o2770]
+
+
+@pytest.mark.parametrize("room", [0, 400, 3_000])
+def test_of_a_disk_that_is_nearly_full_the_causes_take_what_is_left(tmp_path, monkeypatch, room):
+    written = tail_archive._write
+    left = [room]
+
+    def nearly_full(path, content):
+        if len(content) > left[0]:
+            path.write_bytes(content[: left[0]])
+            left[0] = 0
+            raise OSError(errno.ENOSPC, "No space left on device")
+        left[0] -= len(content)
+        written(path, content)
+
+    def removed(path, missing_ok=False):
+        left[0] += path.stat().st_size if path.exists() else 0
+        os.unlink(path)
+
+    monkeypatch.setattr(tail_archive, "_write", nearly_full)
+    monkeypatch.setattr(Path, "unlink", removed)
+    tails = [KeptTail((number, 0), f"/x/rank{number}.err", b"x" * 300, 300, 0, {}) for number in range(20)]
+    if room < 3_000:
+        with pytest.raises(OSError, match="No space left"):
+            write_archive(str(tmp_path), 1, tails, {"left_out": 2}, 3)
+        assert list((tmp_path / "tails").iterdir()) == []
+        return
+    folder = Path(write_archive(str(tmp_path), 1, tails, {"left_out": 2}, 3))
+    index = json.loads((folder / "index.json").read_text())
+    assert [file["path"] for file in index["files"]] == [f"/x/rank{number}.err" for number in range(len(index["files"]))]
+    assert 1 <= len(index["files"]) < 10 and index["left_out"] == 22 - len(index["files"])
+    assert len(list(folder.iterdir())) == len(index["files"]) + 1

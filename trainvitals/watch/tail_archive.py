@@ -5,6 +5,8 @@ A directory is written under another name and renamed: after a kill it is there 
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import heapq
 import json
 import os
@@ -73,9 +75,13 @@ def safe_name(path: str) -> str:
 
 
 def write_archive(run_dir: str, attempt: int, tails: Sequence[KeptTail], about: dict[str, Any], kept_attempts: int) -> str:
-    """Write one attempt's directory and delete the oldest beyond ``kept_attempts``. Returns its path. Raises ``OSError``."""
+    """Write one attempt's directory and delete the oldest beyond ``kept_attempts``. Returns its path. Raises ``OSError``.
+
+    On a full disk the first of ``tails``, which are the causes, are kept as far as they fit; the index counts the others.
+    """
     parent = Path(run_dir) / TAILS_DIR
-    parent.mkdir(mode=_DIRECTORY_MODE, exist_ok=True)
+    if not parent.exists():
+        _make_directory(parent)
     if parent.is_symlink():
         raise OSError(f"{parent} is a link; move it away")
     target = parent / f"attempt-{attempt:05d}"
@@ -83,23 +89,18 @@ def write_archive(run_dir: str, attempt: int, tails: Sequence[KeptTail], about: 
         _remove(left)  # of a watchdog that was killed while it wrote
     temporary = parent / f".attempt-{attempt:05d}.{os.getpid()}"
     try:
-        temporary.mkdir(mode=_DIRECTORY_MODE)
-        files = []
+        _make_directory(temporary)
+        files: list[dict[str, Any]] = []
         for tail in tails:
-            name = safe_name(tail.path)
-            _write(temporary / name, tail.content)
-            files.append(
-                {
-                    "name": name,
-                    "path": tail.path,
-                    "size": tail.size,
-                    "mtime_ns": tail.mtime_ns,
-                    "bytes": len(tail.content),
-                    **tail.facts,
-                }
-            )
-        index = {"schema": SCHEMA, "attempt": attempt, **about, "files": files}
-        _write(temporary / INDEX_FILE, json.dumps(index, ensure_ascii=True, indent=1).encode() + b"\n")
+            if not _fits(temporary / safe_name(tail.path), tail.content):
+                break
+            files.append(_entry(tail))
+        about = {**about, "left_out": int(about.get("left_out", 0)) + len(tails) - len(files)}
+        while (tails and not files) or not _fits(temporary / INDEX_FILE, _index(attempt, about, files)):
+            if not files:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(parent))
+            (temporary / files.pop()["name"]).unlink()
+            about["left_out"] += 1
         _sync(temporary)
         if target.exists() or target.is_symlink():
             _remove(target)
@@ -110,6 +111,36 @@ def write_archive(run_dir: str, attempt: int, tails: Sequence[KeptTail], about: 
         raise
     _forget(parent, kept_attempts)
     return str(target)
+
+
+def _entry(tail: KeptTail) -> dict[str, Any]:
+    return {
+        "name": safe_name(tail.path), "path": tail.path, "size": tail.size, "mtime_ns": tail.mtime_ns,
+        "bytes": len(tail.content), **tail.facts,
+    }  # fmt: skip
+
+
+def _index(attempt: int, about: dict[str, Any], files: Sequence[dict[str, Any]]) -> bytes:
+    index = {"schema": SCHEMA, "attempt": attempt, **about, "files": files}
+    return json.dumps(index, ensure_ascii=True, indent=1).encode() + b"\n"
+
+
+def _fits(path: Path, content: bytes) -> bool:
+    """Whether the disk took it; what it took in part is removed. Raises ``OSError`` for all but a full disk or quota."""
+    try:
+        _write(path, content)
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        path.unlink(missing_ok=True)
+        return False
+    return True
+
+
+def _make_directory(path: Path) -> None:
+    path.mkdir(mode=0o770, exist_ok=True)
+    with contextlib.suppress(OSError):  # a group that may not be set is no reason to fail; mkdir ignores the bit
+        path.chmod(_DIRECTORY_MODE)
 
 
 def _forget(parent: Path, kept_attempts: int) -> None:
