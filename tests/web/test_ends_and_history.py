@@ -123,3 +123,41 @@ def test_a_hang_that_was_watched_stays_a_hang_for_days() -> None:
 def test_a_log_that_was_silent_before_it_was_watched_is_history() -> None:
     silent = Finding("f", "stall", "liveness", Severity.INFO, 1, 1, None, 3, NOW, 1.0, 1.0, "m", True, {"is_history": True})
     assert verdict(old(9 * 3600, findings=[silent])).word is VerdictWord.HISTORY
+
+
+def fault(age_s: float, **data: object) -> Event:
+    return Event(
+        "fault", NOW - round(age_s * S), attempt=1, id=f"fault/{age_s}", severity=Severity.CRITICAL, text="CUDA error", data=data
+    )
+
+
+def test_a_grave_fault_that_no_step_followed_yet_is_not_called_healthy(store: SqliteStore, tmp_path: Path) -> None:
+    write(store, 39, beat_age_s=1, events=(fault(38),))
+    found = view(store, tmp_path).verdict
+    assert (found.word, found.tone) == (
+        VerdictWord.ATTENTION,
+        "warning",
+    ) and "failure after step 40: CUDA error" in found.headline
+
+
+@pytest.mark.parametrize("event", [fault(41), fault(38, survived=True), fault(-3600)])
+def test_a_fault_that_steps_followed_or_of_a_clock_ahead_worries_nobody(store: SqliteStore, tmp_path: Path, event: Event) -> None:
+    write(store, 39, beat_age_s=1, events=(event,))
+    assert view(store, tmp_path).verdict.word is VerdictWord.HEALTHY
+
+
+def test_a_restart_is_not_called_an_end_without_help() -> None:
+    closed = incident("run_dead", closed_s_ago=60, opened_s_ago=300)
+    found = verdict(well(incidents=[closed], attempt_started_ns=NOW - 90 * S, attempt=4))
+    assert found.word is VerdictWord.RECOVERED and found.automatic.startswith("Attempt 4 goes on since.")
+
+
+@pytest.mark.parametrize(
+    ("source", "told"), [("hook", "no ControlClient in the trainer"), ("log", "steps come from the log only")]
+)
+def test_a_run_without_a_pause_button_says_whether_a_hook_records(
+    store: SqliteStore, tmp_path: Path, source: str, told: str
+) -> None:
+    start = Event("attempt_start", NOW - 10 * S, attempt=2, id="second", data={"source": source})
+    write(store, 20, beat_age_s=1, events=(start,))
+    assert any(told in line for line in view(store, tmp_path).not_watched)

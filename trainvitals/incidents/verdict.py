@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from trainvitals.incidents.amounts import gpu_hours as gpu_hours
+from trainvitals.incidents.amounts import span as span
 from trainvitals.records import Event, Finding, Incident, Severity
 
 #: A watchdog that has not been heard of for this long is called silent (it beats every 2 s).
@@ -83,7 +85,7 @@ class VerdictInputs:
     typical_gap_s: usual time between two step records (a log may tell every tenth step only).
     breaker_events: events of kind ``breaker``, any order. phase: the phase the trainer said it is in ("" = training).
     redo_steps and gpus price a way back; ``recommended_step`` is the checkpoint one would go back to.
-    was_read: the watchdog has read a step of this run itself; without one everything stored was imported.
+    fault: the newest critical ``fault`` event that no step has followed. was_read: the watchdog has read a step of this run itself; without one everything stored was imported.
     """
 
     now_ns: int
@@ -104,6 +106,7 @@ class VerdictInputs:
     phase: str = ""
     watch_seen_ns: int | None = None
     was_read: bool = True
+    fault: Event | None = None
     recommended_step: int | None = None
     recommended_level: str = ""
     gpus: int = 0
@@ -153,6 +156,11 @@ def verdict(inputs: VerdictInputs) -> Verdict:
     if incident:
         word = VerdictWord.SLOW if rules & SLOW_RULES else VerdictWord.ATTENTION
         return _open(word, incident, inputs, is_watched, silent_s)
+    if inputs.fault is not None:
+        return Verdict(
+            VerdictWord.ATTENTION, "warning", f"the log tells of a failure after step {inputs.last_step:,}: {inputs.fault.text[:200].strip()}",
+            inputs.fault.time_ns, "If no step follows, the run is called dead within minutes, and the ends of its logs are read.",
+        )  # fmt: skip
     return _well(inputs)
 
 
@@ -308,7 +316,9 @@ def _well(inputs: VerdictInputs) -> Verdict:
         last = max(closed, key=lambda incident: incident.closed_at_ns or 0)
         told = [e for e in inputs.breaker_events if (e.time_ns or 0) >= last.opened_at_ns]
         is_fresh = inputs.now_ns - (last.closed_at_ns or 0) <= RECOVERED_LOUD_S * 1e9
-        by_itself = _automatic(inputs, last) if told else "Over without anybody's help."
+        was_restarted = inputs.attempt_started_ns is not None and inputs.attempt_started_ns > last.opened_at_ns
+        over = f"Attempt {inputs.attempt} goes on since." if was_restarted else "Over without anybody's help."
+        by_itself = _automatic(inputs, last) if told else over
         return Verdict(
             VerdictWord.RECOVERED, "info", last.title or ", ".join(last.rules), last.closed_at_ns,
             f"{by_itself} Nothing to do now; read the incident when you are awake.".strip() if is_fresh else "", "", last.id,
@@ -337,7 +347,7 @@ def _automatic(inputs: VerdictInputs, incident: Incident | None) -> str:
     if incident is None or incident.severity is not Severity.CRITICAL:
         return ""
     if control.state == "not_wired":
-        return "Nothing was done by itself: the trainer has no hook, so nothing can pause it from here."
+        return "Nothing was done by itself: the trainer has no hook that takes requests, so nothing can pause it from here."
     if inputs.breaker_mode == "off":
         return "Nothing was done by itself: the breaker is off for this run."
     if inputs.breaker_mode == "dry-run":
@@ -363,34 +373,9 @@ def _way_back(inputs: VerdictInputs, verb: str) -> str:
     return text + "."
 
 
-def gpu_hours(amount: float) -> str:
-    """``2,650 GPU-h``, ``85 GPU-h``, ``0.4 GPU-h``; empty when it rounds to nothing."""
-    if amount < 0.05:
-        return ""
-    if amount < 9.95:
-        return f"{amount:.1f}".removesuffix(".0") + " GPU-h"
-    return f"{round(amount, -1 if amount >= 1000 else 0):,.0f} GPU-h"
-
-
 def _because(reason: str) -> str:
     return f": {reason}" if reason else ""
 
 
 def _ago(inputs: VerdictInputs, time_ns: int | None) -> str:
     return "an unknown time ago" if time_ns is None else f"{span((inputs.now_ns - time_ns) / 1e9)} ago"
-
-
-def span(seconds: float | None) -> str:
-    """A duration for people: ``850 ms``, ``8 s``, ``4 min 12 s``, ``3 h 05 min``, ``2 d 4 h``; ``?`` when unknown."""
-    if seconds is None:
-        return "?"
-    if 0 < seconds < 1:
-        return f"{seconds * 1000:.0f} ms"
-    whole = max(0, round(seconds))
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60} s" if whole < 600 else f"{whole // 60} min"
-    if whole < 48 * 3600:
-        return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
-    return f"{whole // 86400} d {whole % 86400 // 3600} h"

@@ -30,13 +30,15 @@ from trainvitals.web.configuration import ConfigurationReader
 from trainvitals.web.death import newest_death, reading_words, told_in
 from trainvitals.web.facts import Facts, sort_out
 from trainvitals.web.lost import reading_health
-from trainvitals.web.metrics import is_about_metrics, last_rows, metrics_now, pace
+from trainvitals.web.metrics import Row, is_about_metrics, last_rows, metrics_now, pace
 from trainvitals.web.not_watched import not_watched
 from trainvitals.web.spool import SpoolNumbers
 from trainvitals.web.validation import ValidationReader
 from trainvitals.web.view import AttemptView, Check, ControlView, MetricNow, RunView
 
 DAY_NS = 86_400 * 10**9
+#: Later than this the rules for dead runs and for stalls have spoken; a log in another time zone must not worry for hours.
+FAULT_NEWS_NS = 600 * 10**9
 #: Kinds read together, and how many of the newest: bounded, so that a run of months costs what a run of an hour costs.
 EVENT_READS: tuple[tuple[tuple[str, ...], int], ...] = (
     (("incident",), 1000),
@@ -103,6 +105,7 @@ def run_view(
         phase=phase_of(facts.of_kind("phase"), attempt, now_ns, last),
         watch_seen_ns=seen_ns,
         was_read=was_read,
+        fault=_last_fault(facts.of_kind("fault"), last, now_ns),
         recommended_step=recommended.step if recommended else None,
         recommended_level=str(recommended.level) if recommended and recommended.level else "",
         gpus=run.gpus,
@@ -269,6 +272,21 @@ def checks_of(
         resumed_checkpoint=next((c for c in checkpoints if resumed is not None and c.step == resumed), None),
     )
     return triage(leading_rule(members, incident.rules, incident.family), evidence)
+
+
+def _last_fault(faults: Sequence[Event], last: Row | None, now_ns: int) -> Event | None:
+    """The first grave fault after the newest step: a run is called dead a while later, and is not healthy until then."""
+    if last is None:
+        return None
+    open_ones = [
+        event
+        for event in faults
+        if event.severity is Severity.CRITICAL
+        and event.data.get("survived") is not True
+        and event.attempt in (None, last.attempt)
+        and last.time_ns < (event.time_ns or 0) <= now_ns <= (event.time_ns or 0) + FAULT_NEWS_NS
+    ]
+    return min(open_ones, key=lambda event: event.time_ns or 0, default=None)
 
 
 def _heartbeat(store: Store, run: str, now_ns: int) -> tuple[int | None, bool, int, SpoolNumbers]:

@@ -32,7 +32,12 @@ def not_watched(
     elif (now_ns - watch_seen_ns) / 1e9 > WATCH_SILENT_S:
         lines.append(f"watchdog silent for {span((now_ns - watch_seen_ns) / 1e9)}")
     if control.state == "not_wired":
-        lines.append("no hook in the trainer: it cannot be paused from here, steps come from the log only")
+        starts = [event for event in facts.of_kind("attempt_start") if event.data.get("source")]
+        newest = max(starts, key=lambda event: event.time_ns or 0, default=None)
+        if newest is not None and newest.data["source"] == "hook":
+            lines.append("no ControlClient in the trainer (docs/control.md): it records and cannot be paused from here")
+        else:
+            lines.append("no hook in the trainer: it cannot be paused from here, steps come from the log only")
     elif control.state in ("silent", "unreadable"):
         lines.append(f"control: {control.sentence}".rstrip("."))
     if run.breaker == "off":
