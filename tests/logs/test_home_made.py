@@ -110,3 +110,12 @@ def test_state_is_kept_by_the_parser_over_a_restart():
     first.feed(b"update 1: xent 2.5 lr 1 took 1ms\nupdate 2: xent 2.")
     second.restore(first.to_state())
     assert [record.step for record in second.feed(b"25 lr 1 took 1ms\n") if isinstance(record, Step)] == [2]
+
+
+def test_a_group_that_is_named_twice_is_refused_with_the_way_out():
+    with pytest.raises(SettingsError, match=r"the group step is named twice.*\(\?P<step>"):
+        grammar(r"upd=(?P<step>\d+) ce=(?P<loss>\S+)|heldout ce=(?P<validation_loss>\S+) at upd=(?P<step>\d+)")
+    pattern = r"(?:heldout ce=(?P<validation_loss>\S+) at )?upd=(?P<step>\d+)(?: ce=(?P<loss>\S+))?"
+    _, steps, messages = parse("upd=5 ce=2.5\nheldout ce=2.25 at upd=5\nupd=6 ce=2.375\n", pattern, format="ours")
+    assert [(step.step, step.values) for step in steps] == [(5, {"loss": 2.5}), (6, {"loss": 2.375})]
+    assert [event.data["validation_loss"] for event in messages] == [2.25]

@@ -6,6 +6,8 @@ pattern can neither hang nor slow down the watchdog. Look-around and back-refere
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from typing import Any, ClassVar, Protocol
 
 from trainvitals.errors import SettingsError
@@ -20,6 +22,7 @@ from trainvitals.schema import TRAIN_METRICS
 MAX_LINE = 8192
 _MAX_PATTERN = 2000
 _MAX_MEMORY_BYTES = 1 << 20
+_GROUP = re.compile(r"(?<!\\)\(\?P?<([A-Za-z_]\w{0,99})>")
 _VALIDATION = "validation_"
 
 
@@ -99,6 +102,12 @@ def make_grammar(name: str, table: FormatTable) -> type[HomeMade]:
         raise SettingsError(
             f"{where}: the pattern is no regular expression of RE2: {told}. Look-around and back-references do not exist there."
         ) from error
+    twice = next((name for name, count in Counter(_GROUP.findall(text)).items() if count > 1), None)
+    if twice is not None:
+        raise SettingsError(
+            f"{where}: the group {twice} is named twice, and only one of them would be read. Name it once, with what differs around it "
+            r"made optional: (?:eval loss=(?P<validation_loss>\S+) at )?step=(?P<step>\d+)(?: loss=(?P<loss>\S+))?"
+        )
     groups = set(pattern.groupindex)
     if "step" not in groups:
         raise SettingsError(rf"{where}: the pattern needs a group named step: (?P<step>\d+).")
