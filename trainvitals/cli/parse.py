@@ -76,7 +76,8 @@ def run(args: argparse.Namespace) -> int:
     if steps == 0:
         format = parser.format if parser is not None else None
         found = f"; it was read as {format}" if format else "; no known format was recognised"
-        print(f"trainvitals parse: no training step in {args.file}{found}.", file=sys.stderr)  # noqa: T201
+        shown = "standard input" if args.file == "-" else args.file
+        print(f"trainvitals parse: no training step in {shown}{found}.", file=sys.stderr)  # noqa: T201
     return 0
 
 
