@@ -67,7 +67,7 @@ class Appender:
                 return True  # another thread opened it meanwhile
             self._close_quietly()
             Path(self.path).parent.mkdir(mode=0o770, parents=True, exist_ok=True)
-            descriptor = os.open(self.path, _FLAGS, 0o640)
+            descriptor = os.open(_followed(self.path), _FLAGS | os.O_NOFOLLOW, 0o640)
             try:
                 found = os.fstat(descriptor)
                 if not stat.S_ISREG(found.st_mode):
@@ -173,6 +173,24 @@ class Appender:
                 os.close(descriptor)
         except OSError as error:
             self.count(errors=1, reason=_reason(error))
+
+
+def _followed(path: str) -> str:
+    """Where to write. Only our own link is followed: whoever may write into a shared run directory could otherwise choose which
+    of our files gets our lines. Raises ``OSError``."""
+    try:
+        found = os.lstat(path)
+    except OSError:
+        return path  # opening it tells why
+    if not stat.S_ISLNK(found.st_mode):
+        return path
+    if found.st_uid != os.geteuid():
+        raise OSError(errno.ELOOP, "it is a symbolic link of another user; remove it", path)
+    target = os.path.realpath(path)
+    again = os.lstat(path)
+    if (again.st_dev, again.st_ino) != (found.st_dev, found.st_ino):
+        raise OSError(errno.ELOOP, "it is a symbolic link that was changed meanwhile", path)
+    return target
 
 
 def _reason(error: BaseException) -> str:

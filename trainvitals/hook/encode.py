@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Collection, Mapping
+from typing import Any, cast
 
 MAX_STEP = 2**63 - 1
 MAX_TEXT = 4_000
 MAX_DATA_BYTES = 65_536
 MAX_DEPTH = 8
 MAX_ITEMS = 1_000
+#: Of all levels together. A mapping of somebody's own class may have no end.
+MAX_ALL_ITEMS = 20_000
 _MAX_EXACT = 2**53
 #: Counts of a whole record of skipped and unusable values.
 Counts = tuple[int, int]
@@ -127,12 +130,17 @@ def data(content: Mapping[Any, object]) -> str:
     """
     if not content:
         return "{}"
+    is_plain = _is_plain(content)
+    if is_plain is None:
+        return json.dumps({"truncated_items": f"more than {MAX_ALL_ITEMS:,}", "keys": _first_names(content)})
+    if not is_plain:
+        content = cast("dict[str, object]", _Plain().copy(content, MAX_DEPTH))
     try:
         text = json.dumps(content, allow_nan=False)
     except (TypeError, ValueError, RecursionError, OverflowError):
-        text = json.dumps(_plain(content, MAX_DEPTH))
+        text = json.dumps(_Plain().copy(content, MAX_DEPTH))
     if len(text) > MAX_DATA_BYTES:
-        return json.dumps({"truncated_bytes": len(text), "keys": [_safe_text(name)[:100] for name in list(content)[:50]]})
+        return json.dumps({"truncated_bytes": len(text), "keys": _first_names(content)})
     return text
 
 
@@ -141,20 +149,59 @@ def text(value: object) -> str:
     return json.dumps(_safe_text(value))
 
 
-def _plain(value: object, depth: int) -> object:
-    if value is None or isinstance(value, bool):
-        return value
-    if isinstance(value, str):
+_ATOMS = frozenset({str, int, float, bool, type(None)})
+
+
+def _first_names(content: Mapping[Any, object]) -> list[str]:
+    return [_safe_text(name)[:100] for name in itertools.islice(content, 50)]
+
+
+def _is_plain(content: object) -> bool | None:
+    """Whether it is made of Python's own types only, which have an end; None: so it is as far as it was looked at, and too long."""
+    waiting = [content]
+    seen = 0
+    while waiting:
+        value = waiting.pop()
+        kind = type(value)
+        if kind in _ATOMS:
+            continue
+        if kind is dict:
+            inner: Collection[object] = cast("dict[object, object]", value).values()
+            if not all(type(name) in _ATOMS for name in cast("dict[object, object]", value)):
+                return False
+        elif kind is list or kind is tuple:
+            inner = cast("list[object]", value)
+        else:
+            return False
+        seen += len(inner)
+        if seen > MAX_ALL_ITEMS:
+            return None
+        waiting += inner
+    return True
+
+
+class _Plain:
+    """A copy of Python's own types, bounded in depth, in items of a level and in all."""
+
+    def __init__(self) -> None:
+        self._left = MAX_ALL_ITEMS
+
+    def copy(self, value: object, depth: int) -> object:
+        self._left -= 1
+        if value is None or isinstance(value, bool):
+            return value
+        if isinstance(value, str):
+            return _safe_text(value)
+        if isinstance(value, int):
+            return int(value) if abs(value) <= MAX_STEP else _safe_text(value)
+        if isinstance(value, float):
+            return float(value) if math.isfinite(value) else _nonfinite(value).strip('"')
+        most = min(MAX_ITEMS, max(0, self._left))
+        if depth > 0 and isinstance(value, Mapping):
+            return {_safe_text(name): self.copy(value[name], depth - 1) for name in itertools.islice(value, most)}
+        if depth > 0 and isinstance(value, (list, tuple, set, frozenset)):
+            return [self.copy(item, depth - 1) for item in itertools.islice(value, most)]
         return _safe_text(value)
-    if isinstance(value, int):
-        return int(value) if abs(value) <= MAX_STEP else _safe_text(value)
-    if isinstance(value, float):
-        return float(value) if math.isfinite(value) else _nonfinite(value).strip('"')
-    if depth > 0 and isinstance(value, Mapping):
-        return {_safe_text(name): _plain(item, depth - 1) for name, item in list(value.items())[:MAX_ITEMS]}
-    if depth > 0 and isinstance(value, (list, tuple, set, frozenset)):
-        return [_plain(item, depth - 1) for item in list(value)[:MAX_ITEMS]]
-    return _safe_text(value)
 
 
 def _nonfinite(value: float) -> str:

@@ -6,10 +6,13 @@ started, nothing is fetched, nothing is locked or written.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
+import select
 import signal
 import subprocess
+import threading
 import time
 from collections.abc import Mapping, Sequence
 
@@ -31,16 +34,48 @@ class GitError(Exception):
     """Why git told nothing."""
 
 
-def describe_git(directory: str, timeout_s: float) -> dict[str, str | bool]:
+class Running:
+    """The git that is asked just now, so that the trainer's end can end it: alone it might hang for ever on a file system."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._is_stopped = False
+
+    def begin(self, process: subprocess.Popen[bytes]) -> None:
+        """Raises ``GitError`` after ``stop``; the process is killed then."""
+        with self._lock:
+            self._process = process
+            is_stopped = self._is_stopped
+        if is_stopped:
+            _kill(process)
+            raise GitError("the trainer ended")
+
+    def end(self) -> None:
+        """It has been waited for: its number may be another process's from now on."""
+        with self._lock:
+            self._process = None
+
+    def stop(self) -> None:
+        """Kill it with its children; nothing is asked any more. Never waits."""
+        with self._lock:
+            self._is_stopped = True
+            if self._process is not None and self._process.returncode is None:
+                _signal(self._process)
+
+
+def describe_git(directory: str, timeout_s: float, running: Running | None = None) -> dict[str, str | bool]:
     """``commit``, ``branch``, ``dirty`` and ``diffstat`` of the repository around ``directory``; ``unavailable``: why not."""
-    deadline_s = time.monotonic() + timeout_s
+    ask = _Git(directory, time.monotonic() + timeout_s, running or Running())
     try:
-        commit, branch = _head(directory, deadline_s)
+        commit, branch = _head(ask)
     except GitError as error:
         return {"unavailable": str(error)}
     values: dict[str, str | bool] = {"commit": commit, "branch": branch}
     try:
-        stat = _git(directory, [*_no_filters(directory, deadline_s), *_DIFF], deadline_s)
+        stat = ask(
+            [*_no_filters(ask), *_DIFF], "git cannot compare the files with the commit: an object may be missing or damaged"
+        )
     except GitError as error:
         values["diffstat_unavailable"] = str(error)
         return values
@@ -56,18 +91,21 @@ _DIFF = (
 )  # fmt: skip
 
 
-def _head(directory: str, deadline_s: float) -> tuple[str, str]:
-    found = _git(directory, ["rev-parse", "HEAD", "--abbrev-ref", "HEAD"], deadline_s).split("\n")
+def _head(ask: _Git) -> tuple[str, str]:
+    why = "the script lies in no git repository that this user may read, or it has no commit"
+    found = ask(["rev-parse", "HEAD", "--abbrev-ref", "HEAD"], why).split("\n")
     if not _COMMIT.fullmatch(found[0]):
         raise GitError("the repository has no commit")
     branch = mask_text(found[1].strip()[:200]) if len(found) > 1 else ""
     return found[0], "(detached)" if branch == "HEAD" else branch
 
 
-def _no_filters(directory: str, deadline_s: float) -> list[str]:
+def _no_filters(ask: _Git) -> list[str]:
     """Switches every clean filter off: ``git diff`` would run it for each file whose time stamp changed."""
     try:
-        listed = _git(directory, ["config", "--name-only", "--get-regexp", r"^filter\."], deadline_s, nothing_is_fine=True)
+        listed = ask(
+            ["config", "--name-only", "--get-regexp", r"^filter\."], "git cannot read its settings", nothing_is_fine=True
+        )
     except GitError as error:
         raise GitError(f"its filters cannot be listed: {error}") from error
     options: list[str] = []
@@ -80,46 +118,83 @@ def _no_filters(directory: str, deadline_s: float) -> list[str]:
     return options
 
 
-def _git(directory: str, arguments: Sequence[str], deadline_s: float, *, nothing_is_fine: bool = False) -> str:
-    left_s = deadline_s - time.monotonic()
-    if left_s <= 0:
-        raise GitError("no time was left")
-    try:
-        process = subprocess.Popen(
-            ["git", "--no-pager", *_FIXED, *arguments],
-            cwd=directory, env=_environment(os.environ), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
-            start_new_session=True, close_fds=True,
-        )  # fmt: skip
-    except FileNotFoundError as error:
-        raise GitError("git or the script's directory is not there") from error
-    except OSError as error:
-        raise GitError(f"git cannot be started: {error.strerror or error}") from error
-    try:
-        output, _ = process.communicate(timeout=left_s)
-    except subprocess.TimeoutExpired as error:
-        _kill(process)
-        raise GitError(f"git did not answer within {left_s:.0f} s") from error
-    except BaseException:
-        _kill(process)
-        raise
-    if process.returncode != 0 and not (nothing_is_fine and process.returncode == 1):
-        raise GitError("the script lies in no git repository that this user may read")
-    return output[:MAX_OUTPUT_BYTES].decode("utf-8", "replace")
+class _Git:
+    """Asks git in a directory until a moment (monotonic)."""
+
+    def __init__(self, directory: str, deadline_s: float, running: Running) -> None:
+        self._directory, self._deadline_s, self._running = directory, deadline_s, running
+
+    def __call__(self, arguments: Sequence[str], why_not: str, *, nothing_is_fine: bool = False) -> str:
+        """What it prints. Raises ``GitError``: with ``why_not`` when git itself says no."""
+        left_s = self._deadline_s - time.monotonic()
+        if left_s <= 0:
+            raise GitError("no time was left")
+        process = self._started(arguments)
+        try:
+            self._running.begin(process)
+            output = _read(process, self._deadline_s)
+            if output is None:
+                raise GitError(f"git says more than {MAX_OUTPUT_BYTES >> 20} MiB")
+            process.wait(max(0.1, self._deadline_s - time.monotonic()))
+        except (TimeoutError, subprocess.TimeoutExpired) as error:
+            raise GitError(f"git did not answer within {left_s:.0f} s") from error
+        finally:
+            if process.returncode is None:
+                _kill(process)
+            self._running.end()
+            if process.stdout is not None:
+                process.stdout.close()
+        if process.returncode == -signal.SIGKILL:
+            raise GitError("git was killed")
+        if process.returncode != 0 and not (nothing_is_fine and process.returncode == 1):
+            raise GitError(why_not)
+        return output.decode("utf-8", "replace")
+
+    def _started(self, arguments: Sequence[str]) -> subprocess.Popen[bytes]:
+        try:
+            return subprocess.Popen(
+                ["git", "--no-pager", *_FIXED, *arguments],
+                cwd=self._directory, env=_environment(os.environ), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL, start_new_session=True, close_fds=True,
+            )  # fmt: skip
+        except FileNotFoundError as error:
+            raise GitError("git or the script's directory is not there") from error
+        except OSError as error:
+            raise GitError(f"git cannot be started: {error.strerror or error}") from error
 
 
-def _kill(process: subprocess.Popen[bytes]) -> None:
-    """The whole group; one that hangs in the kernel is not waited for."""
+def _read(process: subprocess.Popen[bytes], deadline_s: float) -> bytes | None:
+    """All that it prints; None when that is beyond ``MAX_OUTPUT_BYTES``. Raises ``TimeoutError``."""
+    assert process.stdout is not None
+    descriptor = process.stdout.fileno()
+    waiting = select.poll()  # a trainer may hold more descriptors than select() can
+    waiting.register(descriptor, select.POLLIN | select.POLLHUP)
+    output = bytearray()
+    while True:
+        left_s = deadline_s - time.monotonic()
+        if left_s <= 0 or not waiting.poll(left_s * 1_000):
+            raise TimeoutError
+        chunk = os.read(descriptor, 65_536)
+        if not chunk:
+            return bytes(output)
+        output += chunk
+        if len(output) > MAX_OUTPUT_BYTES:
+            return None
+
+
+def _signal(process: subprocess.Popen[bytes]) -> None:
+    """The whole group."""
     try:
         os.killpg(process.pid, signal.SIGKILL)
     except OSError:
         process.kill()
-    try:
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    """One that hangs in the kernel is not waited for: the kernel ends it when the file system answers."""
+    _signal(process)
+    with contextlib.suppress(subprocess.TimeoutExpired):
         process.wait(1.0)
-    except subprocess.TimeoutExpired:
-        return  # the kernel ends it when the file system answers
-    finally:
-        if process.stdout is not None:
-            process.stdout.close()
 
 
 def _environment(outer: Mapping[str, str]) -> dict[str, str]:

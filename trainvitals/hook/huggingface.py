@@ -94,28 +94,24 @@ class TrainvitalsCallback(Guarded, TrainerCallback):  # type: ignore[misc]
 
     def _tell_start(self, args: Any, state: Any, model: Any) -> None:
         assert self._recorder is not None
-        config = dict(args.to_dict())
-        model_config = getattr(model, "config", None)
-        if model_config is not None and callable(getattr(model_config, "to_dict", None)):
-            config["model"] = model_config.to_dict()
-        batch = _samples_per_step(args, state)
-        layout: dict[str, object] = {
-            "world_size": args.world_size,
-            "micro_batch_size": args.per_device_train_batch_size,
-            "gradient_accumulation_steps": args.gradient_accumulation_steps,
-        }
-        if batch:
-            layout["global_batch_size"] = batch
-        parallel = getattr(args, "parallelism_config", None)
-        for short, name in (("tp", "tp_size"), ("cp", "cp_size"), ("dp_shard", "dp_shard_size"), ("dp", "dp_replicate_size")):
-            if isinstance(size := getattr(parallel, name, None), int):
-                layout[short] = size
-        zero = getattr(getattr(args, "hf_deepspeed_config", None), "get_value", None)
-        if callable(zero) and isinstance(stage := zero("zero_optimization.stage"), int):
-            layout["zero_stage"] = stage
-        dtype = str(getattr(model, "dtype", "")).removeprefix("torch.")
-        precision = "bf16" if args.bf16 else "fp16" if args.fp16 else PRECISIONS.get(dtype, dtype or "fp32")
-        self._recorder.describe(config, layout=layout, precision=precision, max_grad_norm=args.max_grad_norm)
+        # A class of somebody's own may raise anywhere in them; the other parts are told all the same.
+        config: dict[str, object] = {}
+        layout: dict[str, object] = {}
+        facts: dict[str, object] = {}
+        for section, part in (
+            (config, lambda: _arguments(args)),
+            (config, lambda: _model_config(model)),
+            (layout, lambda: _batch_layout(args, state)),
+            (layout, lambda: _parallel_layout(args)),
+            (layout, lambda: _zero_stage(args)),
+            (facts, lambda: {"precision": _precision(args, model)}),
+            (facts, lambda: {"max_grad_norm": args.max_grad_norm}),
+        ):
+            try:
+                section.update(part())
+            except Exception as error:  # noqa: BLE001 - counted and told; the Trainer goes on
+                self.failures.add("describe", error, self._recorder)
+        self._recorder.describe(config or None, layout=layout or None, **facts)
 
     @never_raises
     def on_step_begin(self, args: Any, state: Any, control: Any, **named: Any) -> None:
@@ -233,6 +229,45 @@ class TrainvitalsCallback(Guarded, TrainerCallback):  # type: ignore[misc]
         finally:
             self._recorder = None
             recorder.close()
+
+
+def _arguments(args: Any) -> dict[str, object]:
+    try:
+        return dict(args.to_dict())
+    except Exception:  # noqa: BLE001 - one member that cannot be copied; its members are looked at one by one
+        return dict(vars(args))
+
+
+def _model_config(model: Any) -> dict[str, object]:
+    config = getattr(model, "config", None)
+    return {"model": config} if callable(getattr(config, "to_dict", None)) else {}
+
+
+def _batch_layout(args: Any, state: Any) -> dict[str, object]:
+    batch = _samples_per_step(args, state)
+    return {
+        "world_size": args.world_size,
+        "micro_batch_size": args.per_device_train_batch_size,
+        "gradient_accumulation_steps": args.gradient_accumulation_steps,
+        **({"global_batch_size": batch} if batch else {}),
+    }
+
+
+def _parallel_layout(args: Any) -> dict[str, object]:
+    parallel = getattr(args, "parallelism_config", None)
+    names = (("tp", "tp_size"), ("cp", "cp_size"), ("dp_shard", "dp_shard_size"), ("dp", "dp_replicate_size"))
+    return {short: size for short, name in names if isinstance(size := getattr(parallel, name, None), int)}
+
+
+def _zero_stage(args: Any) -> dict[str, object]:
+    value_of = getattr(getattr(args, "hf_deepspeed_config", None), "get_value", None)
+    stage = value_of("zero_optimization.stage") if callable(value_of) else None
+    return {"zero_stage": stage} if isinstance(stage, int) else {}
+
+
+def _precision(args: Any, model: Any) -> str:
+    dtype = str(getattr(model, "dtype", "")).removeprefix("torch.")
+    return "bf16" if args.bf16 else "fp16" if args.fp16 else PRECISIONS.get(dtype, dtype or "fp32")
 
 
 def _checkpoint(args: Any, state: Any) -> dict[str, str]:

@@ -6,6 +6,7 @@ most 48 KiB. What may take a while (git, packages) is looked up in a daemon thre
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import sys
@@ -16,14 +17,15 @@ from pathlib import Path
 from typing import Any, cast
 
 from trainvitals.hook.flatten import Flat, Plain, canonical_sha256, flatten
-from trainvitals.hook.git import describe_git
-from trainvitals.hook.surroundings import environment, job, packages, script, software
+from trainvitals.hook.git import Running, describe_git
+from trainvitals.hook.surroundings import MAX_ARGUMENTS, environment, job, packages, script, software
 
 #: JSON of the values of one part. A store's limit of 64 KiB for a text holds the escaped form as well.
 PART_BYTES = 32 * 1024
 #: All of a configuration; what lies beyond is counted, and the hash is over everything.
 MAX_SECTION_BYTES = 256 * 1024
 MAX_RANKS_BYTES = 4 << 20
+MAX_RANKS = 200_000
 LOOK_UP_S = 10.0
 CLOSE_WAIT_S = 2.0
 
@@ -38,6 +40,7 @@ class MetadataWriter:
         self._emit, self._fail = emit, fail
         self._pid = os.getpid()
         self._thread: threading.Thread | None = None
+        self._git = Running()
         self._is_closed = False
         self._knows_surroundings = False
 
@@ -55,7 +58,7 @@ class MetadataWriter:
             self._write("training", flatten(facts).values)
         if not self._knows_surroundings or script_path is not None:
             self._knows_surroundings = True
-            self._look_up(None if script_path is None else os.fsdecode(cast(Any, script_path)))
+            self._look_up(None if script_path is None else _plain_path(script_path))
 
     def close(self) -> None:
         """Wait, at most ``CLOSE_WAIT_S``, for look-ups that are under way; what comes later is not written."""
@@ -63,6 +66,7 @@ class MetadataWriter:
         if thread is not None and self._pid == os.getpid() and thread is not threading.current_thread():
             thread.join(CLOSE_WAIT_S)
             if thread.is_alive():
+                self._git.stop()
                 self._fail("git or the package list did not answer before the end; the metadata is not complete")
         self._is_closed = True
 
@@ -70,6 +74,7 @@ class MetadataWriter:
         """A forked child has no thread, and describes nothing that its parent described."""
         self._pid = os.getpid()
         self._thread = None
+        self._git = Running()
 
     def _write_config(self, flat: Flat) -> None:
         values = dict(flat.values)
@@ -88,7 +93,8 @@ class MetadataWriter:
 
     def _look_up(self, script_path: str | None) -> None:
         # Taken now: the trainer may change both later.
-        arguments, variables = list(sys.argv), dict(os.environ)
+        arguments = [_plain_path(argument) for argument in itertools.islice(sys.argv, MAX_ARGUMENTS + 1)]
+        variables = dict(os.environ)
         thread = threading.Thread(
             target=self._surroundings, args=(script_path, arguments, variables), name="trainvitals-metadata", daemon=True
         )
@@ -98,16 +104,13 @@ class MetadataWriter:
     def _surroundings(self, script_path: str | None, arguments: Sequence[str], variables: Mapping[str, str]) -> None:
         deadline_s = time.monotonic() + LOOK_UP_S
         named = script_path or (arguments[0] if arguments else "")
-        # An installed command lies in no repository: then the directory it was started in is looked at.
-        directories = [str(Path(named).absolute().parent)] if named else []
-        directories.append(_working_directory())
         sections: Sequence[tuple[str, Callable[[], Mapping[str, Plain]]]] = (
             ("environment", lambda: environment(variables)),
             ("job", lambda: job(variables)),
             ("software", software),
             # From here on files are read, which may lie behind a mount point that hangs.
             ("script", lambda: script(script_path, arguments)),
-            ("git", lambda: _git_of(directories, deadline_s)),
+            ("git", lambda: _git_of(named, deadline_s, self._git)),
             ("packages", lambda: packages(time.monotonic() + LOOK_UP_S)),
         )
         for name, values_of in sections:
@@ -129,11 +132,19 @@ def _working_directory() -> str:
         return "/"
 
 
-def _git_of(directories: Sequence[str], deadline_s: float) -> Mapping[str, Plain]:
-    """What git says of the first of the directories that lies in a repository."""
+def _plain_path(path: object) -> str:
+    """A text of Python's own type: a class derived from it may do anything in another thread. Raises what the object raises."""
+    text = os.fsdecode(path) if isinstance(path, (str, bytes, os.PathLike)) else str(path)
+    return str.__str__(text)
+
+
+def _git_of(named: str, deadline_s: float, running: Running) -> Mapping[str, Plain]:
+    """What git says of the script's directory, or, for an installed command, of the one it was started in."""
+    directories = [str(Path(named).absolute().parent)] if named else []
+    directories.append(_working_directory())
     values: Mapping[str, Plain] = {}
     for directory in dict.fromkeys(directories):
-        values = describe_git(directory, deadline_s - time.monotonic())
+        values = describe_git(directory, deadline_s - time.monotonic(), running)
         if "unavailable" not in values:
             break
     return values
@@ -163,8 +174,8 @@ def rank_values(ranks: object) -> dict[str, Plain]:
     """``{"12": "node17/4/GPU-…"}`` from mappings with rank, host, local_rank and gpu_uuid; what is not known stays empty."""
     found: dict[str, Plain] = {}
     if isinstance(ranks, Mapping):
-        return flatten({str(rank): place for rank, place in ranks.items()}).values
-    for number, place in enumerate(cast(Iterable[Any], ranks)):
+        return flatten({str(rank): ranks[rank] for rank in itertools.islice(ranks, MAX_RANKS)}).values
+    for number, place in enumerate(itertools.islice(cast(Iterable[Any], ranks), MAX_RANKS)):
         known = place if isinstance(place, Mapping) else {}
         fields = (known.get("host"), known.get("local_rank"), known.get("gpu_uuid"))
         text = "/".join("" if field is None else str(field)[:200] for field in fields)

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import itertools
 import os
 import sys
 import weakref
@@ -34,6 +35,7 @@ from trainvitals.hook.surroundings import job_id
 SCHEMA = 1
 LOCAL_DIR_VARIABLE = "TRAINVITALS_LOCAL_DIR"
 WARN_EVERY_S = 60.0
+MAX_METRICS = 10_000
 _live: weakref.WeakSet[Recorder] = weakref.WeakSet()
 
 
@@ -287,7 +289,12 @@ def _gathered(step: object, mappings: tuple[object, ...], metrics: dict[str, obj
     for mapping in mappings:
         if not isinstance(mapping, Mapping):
             raise TypeError(f"log() takes numbers by name or mappings, not {type(mapping).__name__}")
-        gathered.update(mapping)
+        if type(mapping) is dict:
+            gathered.update(mapping)
+        else:  # a class of somebody's own may have no end
+            gathered |= {name: mapping[name] for name in itertools.islice(mapping, MAX_METRICS + 1)}
+        if len(gathered) > MAX_METRICS:
+            raise TypeError(f"log() takes at most {MAX_METRICS:,} numbers at once")
     gathered.update(metrics)
     if step is None:
         step = gathered.pop("step", None)

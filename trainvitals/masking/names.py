@@ -39,6 +39,10 @@ _KEY_OF = _SERVICES | {
     "api", "access", "secret", "private", "ssh", "rsa", "encryption", "signing", "account", "license", "auth", "storage", "service",
     "deploy", "shared", "master", "subscription", "client", "app", "gpg", "pgp",
 }  # fmt: skip
+#: Keys of the attention, by the word behind: ``shared_key_value_states``.
+_ATTENTION = frozenset(
+    {"value", "values", "query", "heads", "head", "norm", "proj", "projection", "padding", "states", "cache", "dim"}
+)
 #: Tokens of a vocabulary or of a router, which are no secrets: the word before, the word behind.
 _VOCABULARY = frozenset(
     {"pad", "eos", "bos", "unk", "sep", "cls", "mask", "eod", "image", "audio", "video", "prefix", "suffix", "middle", "end", "start",
@@ -118,8 +122,8 @@ def _is_strong(words: tuple[str, ...]) -> bool:
         if word.endswith("key") and word[:-3] in _KEY_OF:
             return True
     return any(
-        (first in _KEY_OF and second in ("key", "keys")) or (first, second) in _STRONG_PAIRS
-        for first, second in itertools.pairwise(words)
+        (first in _KEY_OF and second in ("key", "keys") and behind not in _ATTENTION) or (first, second) in _STRONG_PAIRS
+        for (first, second), behind in zip(itertools.pairwise(words), (*words[2:], ""), strict=False)
     )
 
 
