@@ -6,6 +6,7 @@ its first 4 KiB and the number of the rewind inside it. One writer at a time: wh
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
 import os
@@ -206,10 +207,12 @@ def hold_watch_lock(run_dir: str | Path) -> Iterator[None]:
             holder = os.pread(descriptor, 32, 0).decode("ascii", "replace").strip()
             who = f"process {holder}" if holder.isdigit() else "another process"
             raise TrainvitalsError(
-                f"The run directory {run_dir} is watched by {who} already; stop that one first, or leave it to its work."
+                f"The run directory {run_dir} is in use by {who} already (a watch or an import); stop that one first, "
+                "or leave it to its work."
             ) from error
         os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+        with contextlib.suppress(OSError):  # for people only: the lock holds on a full disk, too, and that is to be found out
+            os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
         try:
             yield
         finally:

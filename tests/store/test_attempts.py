@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import multiprocessing
 import os
 import subprocess
@@ -83,7 +84,7 @@ def test_a_run_directory_that_is_not_there_is_said(tmp_path: Path) -> None:
 
 def test_the_watch_lock_is_held_by_one_and_names_the_holder(tmp_path: Path) -> None:
     with hold_watch_lock(tmp_path):
-        with pytest.raises(TrainvitalsError, match=f"watched by process {os.getpid()} already"), hold_watch_lock(tmp_path):
+        with pytest.raises(TrainvitalsError, match=f"in use by process {os.getpid()} already"), hold_watch_lock(tmp_path):
             pass
         assert (tmp_path / LOCK_FILE).read_text() == f"{os.getpid()}\n"
     assert (tmp_path / LOCK_FILE).read_text() == ""
@@ -133,3 +134,13 @@ def test_a_file_that_did_not_change_is_not_read_again_for_each_attempt(tmp_path:
     assert reads == []
     AttemptBook(tmp_path).number("another", T0, 0, "hook")
     assert book.number("last", T0, 0, "hook") == 53
+
+
+def test_the_lock_holds_on_a_disk_that_takes_nothing(tmp_path, monkeypatch):
+    def full(*_args):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "pwrite", full)
+    told = r"in use by another process already \(a watch or an import\)"
+    with hold_watch_lock(tmp_path), pytest.raises(TrainvitalsError, match=told), hold_watch_lock(tmp_path):
+        pass
