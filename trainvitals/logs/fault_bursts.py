@@ -55,7 +55,7 @@ class Seen:
         self.count += 1
         if level > self.level:  # a kill says more than the request to end that other processes got
             self.level, self.text = level, ""
-            self.detail.update(detail)
+            self.detail.update({name: mask_json(value) for name, value in detail.items()})
         if self.time_ns is None:
             self.time_ns = time_ns
         if not self.text:
@@ -71,8 +71,8 @@ class Seen:
         if not origin.is_group_rank and None not in (origin.rank, origin.group_rank):
             self.is_sub_group = self.is_sub_group or origin.rank != origin.group_rank
         for name, value in {**detail, "local_rank": origin.local_rank, "gpu": origin.gpu}.items():
-            if value is not None:
-                self.detail.setdefault(name, value)
+            if value is not None and name not in self.detail:
+                self.detail[name] = mask_json(value)
 
     def add_collective(self, text: str, rank: int | None) -> None:
         """What a line of the NCCL watchdog says of the work that hangs."""
@@ -128,7 +128,7 @@ def to_event(one: Seen, number: int, victims: Sequence[Seen], world_size: int, *
         data["rank"] = one.rank
     if one.host is not None:
         data["host"] = one.host
-    data |= {name: mask_json(value) for name, value in one.detail.items() if name != "says"}
+    data |= {name: value for name, value in one.detail.items() if name != "says"}
     ranks = sorted(one.ranks)
     if ranks:
         data |= {"ranks_seen": ranks[:MAX_NAMED_RANKS], "ranks_seen_count": len(ranks)}

@@ -140,6 +140,8 @@ def mask_json(value: object, depth: int = _MAX_DEPTH, name: str = "") -> object:
         return MASK
     if all(isinstance(item, int) for item in value):  # thousands of ranks
         return list(value)
+    if len(value) == 2 and is_pair_of_secret(value[0], value[1]):
+        return [value[0], MASK]
     if all(isinstance(item, str) for item in value) and not is_secret_name(name):
         return [text[:MAX_JSON_TEXT] for text in mask_arguments(value)]
     return [mask_json(item, depth - 1, name) for item in value]
