@@ -7,6 +7,7 @@ import json
 import sys
 from collections.abc import Iterator
 
+from trainvitals.cli.contents import names_instead
 from trainvitals.cli.parse import FORMAT_HELP, custom_formats, read_log
 from trainvitals.detect.engine import Engine
 from trainvitals.errors import InputError
@@ -31,11 +32,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Exit code 1 when a finding of at least a warning was made, else 0."""
+    """Exit code 1 when a finding of at least a warning was made, else 0. Raises ``InputError`` when nothing of a training was read."""
     engine = _engine(args.config)
     is_bad = False
     newest: dict[str, Finding] = {}
-    for found in _findings(args, engine):
+    counts = {"steps": 0, "findings": 0}
+    for found in _findings(args, engine, counts):
+        counts["findings"] += 1
         if found.severity is not Severity.INFO:
             is_bad = True
         if found.is_open:
@@ -43,6 +46,10 @@ def run(args: argparse.Namespace) -> int:
         else:
             newest.pop(found.id, None)
             sys.stdout.write(_line(found))
+    if not counts["steps"] and not counts["findings"]:
+        shown = "standard input" if args.file == "-" else args.file
+        names = names_instead(args.file) or "Check the file, or name its --format."
+        raise InputError(f"{shown} holds no training step in a format that is known. {names}")
     for found in newest.values():
         sys.stdout.write(_line(found))
     return FOUND_A_FAULT if is_bad else 0
@@ -57,21 +64,17 @@ def _engine(config: str | None) -> Engine:
     return Engine(tunables=loaded.detect, breaker=loaded.breaker)
 
 
-def _findings(args: argparse.Namespace, engine: Engine) -> Iterator[Finding]:
+def _findings(args: argparse.Namespace, engine: Engine, counts: dict[str, int]) -> Iterator[Finding]:
     for record in _records(args.file, args.format, args.timezone, args.config):
+        counts["steps"] += isinstance(record, Step)
         yield from engine.update(record)
     yield from engine.finish()
 
 
 def _records(file: str, format: str, timezone: str, config: str | None) -> Iterator[Step | Event]:
-    """As ``parse`` reads it. Raises ``InputError``, also for what holds no record at all."""
-    is_empty = True
+    """As ``parse`` reads it. Raises ``InputError``."""
     for _, records in read_log(file, format, timezone, custom_formats(config)):
-        is_empty = is_empty and not records
         yield from records
-    if is_empty:
-        shown = "standard input" if file == "-" else file
-        raise InputError(f"{shown} holds no training step in a format that is known. Check the file, or name its --format.")
 
 
 def _line(finding: Finding) -> str:

@@ -13,6 +13,7 @@ from typing import Any
 
 from trainvitals import settings as settings_module
 from trainvitals.attempts import hold_watch_lock
+from trainvitals.cli.contents import names_instead
 from trainvitals.cli.import_files import Inputs, find_inputs, text_size
 from trainvitals.cli.parse import FORMAT_HELP
 from trainvitals.clock import Clock, SystemClock
@@ -77,7 +78,8 @@ def run(options: argparse.Namespace) -> int:
         importer, refused = _import(settings, run_settings, inputs, custom, (format, timezone), options, progress, clock)
     counts = importer.counts
     for name, found in importer.empty:
-        _say(f"no training step in {name}; " + (f"it was read as {found}." if found else "no known format was recognised."))
+        how = f"it was read as {found}" if found else "no known format was recognised"
+        _say(f"no training step in {name}; {how}. {names_instead(name)}".rstrip())
     if importer.empty and not counts.steps and not counts.events:
         raise InputError("No file holds a training step in a format that is known. Check the files, or name their --format.")
     told = {"run": run_settings.name, "files": list(inputs.sizes), **vars(counts), "refused": refused}
