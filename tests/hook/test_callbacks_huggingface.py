@@ -239,3 +239,47 @@ def test_whatever_is_logged_nothing_is_raised_and_steps_only_rise(callback_class
     training.call("on_train_end")
     steps = [record["step"] for record in records(place, "step")]
     assert steps == sorted(set(steps))
+
+
+@dataclass
+class TornArguments(Arguments):
+    """Members of somebody's own class that raise."""
+
+    learning_rate: float = 3e-4
+
+    def to_dict(self):
+        raise RuntimeError("cannot be copied")
+
+    @property
+    def parallelism_config(self):
+        raise RuntimeError("no")
+
+
+class TornConfig:
+    def __init__(self):
+        self.hidden_size = 64
+
+    def to_dict(self):
+        raise RuntimeError("no")
+
+
+class TornModel:
+    config = TornConfig()
+
+    @property
+    def dtype(self):
+        raise RuntimeError("no")
+
+
+def test_a_part_of_the_description_that_raises_costs_only_that_part(callback_class, tmp_path):
+    training = Training(callback_class(tmp_path, run="tiny"), TornArguments())
+    training.call("on_train_begin", model=TornModel())
+    training.step({"loss": 2.0})
+    training.call("on_train_end")
+    sections = {
+        event["data"]["section"]: event["data"]["values"]
+        for event in records(tmp_path, "event") if event["kind"] == "metadata"
+    }  # fmt: skip
+    assert sections["config"]["learning_rate"] == 3e-4 and sections["config"]["model.hidden_size"] == 64
+    assert sections["training"] == {"max_grad_norm": 1.0} and {"git", "script", "software"} <= sections.keys()
+    assert training.callback.failures.count >= 2 and losses(tmp_path) == [2.0]

@@ -159,7 +159,7 @@ class TrainvitalsCallback(Guarded, TrainerCallback):  # type: ignore[misc]
         seconds, steps = self._pace.take()
         if steps and seconds > 0:
             metrics["step_time_s"] = seconds / steps
-            if batch := _samples_per_step(args, state):
+            if batch := self._batch(args, state):
                 metrics["samples_per_s"] = batch * steps / seconds
         tokens = float(seen) if isinstance(seen := metrics.get("tokens"), (int, float)) else None
         if tokens is not None and self._tokens is not None and seconds > 0 and tokens > self._tokens:
@@ -167,6 +167,13 @@ class TrainvitalsCallback(Guarded, TrainerCallback):  # type: ignore[misc]
         self._tokens = tokens
         self._last_step = state.global_step
         self._recorder.log(state.global_step, metrics)
+
+    def _batch(self, args: Any, state: Any) -> int:
+        try:
+            return _samples_per_step(args, state)
+        except Exception as error:  # noqa: BLE001 - counted and told; a step without its rate is better than none
+            self.failures.add("samples of a step", error, self._recorder)
+            return 0
 
     def _unmask(self, metrics: dict[str, object]) -> None:
         loss = metrics.get("loss")
