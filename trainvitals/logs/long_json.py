@@ -12,8 +12,10 @@ from trainvitals.logs.framing import MAX_LINE_BYTES
 
 _MARK = re.compile(rb'[\\"{}\[\],]')
 _DOCUMENT = re.compile(rb'"(?:log_history|start_step)"\s{0,9}:')
-_OPEN = frozenset(b"{[,")
+_OPEN = frozenset(b"{[")
 _CLOSE = frozenset(b"}]")
+_COMMA = ord(",")
+_MAX_DEPTH = 32
 
 
 def is_long_document(first: bytes) -> bool:
@@ -28,8 +30,12 @@ def is_long_document(first: bytes) -> bool:
 
 
 def broken_into_lines(chunks: Iterable[bytes]) -> Iterator[bytes]:
-    """The same document with a line end behind each opening bracket and comma and before each closing bracket."""
+    """The same document with a line end behind each opening bracket and comma and before each closing bracket.
+
+    What lies deeper than any of these documents reaches stays on one line: brackets alone would be a line a byte.
+    """
     is_text = is_escaped = False
+    depth = 0
     for chunk in chunks:
         parts: list[bytes] = []
         start = 0
@@ -49,11 +55,12 @@ def broken_into_lines(chunks: Iterable[bytes]) -> Iterator[bytes]:
                     start = at + 2
             elif mark == 0x22:
                 is_text = True
-            elif mark in _OPEN:
-                parts.append(chunk[start : at + 1] + b"\n")
-                start = at + 1
-            elif mark in _CLOSE:
-                parts.append(chunk[start:at] + b"\n" + chunk[at : at + 1])
+            else:
+                depth += 0 if mark == _COMMA else 1 if mark in _OPEN else -1
+                if depth > _MAX_DEPTH:
+                    continue
+                is_close = mark in _CLOSE
+                parts.append(chunk[start:at] + b"\n" + chunk[at : at + 1] if is_close else chunk[start : at + 1] + b"\n")
                 start = at + 1
         parts.append(chunk[start:])
         yield b"".join(parts)
