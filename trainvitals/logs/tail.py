@@ -30,6 +30,9 @@ _MAX_FINISHED = 1024
 _DELETED_GRACE_S = 600.0
 #: A record that waits for a further line (a bar, the rest of a block) is given out when none came for so long.
 IDLE_S = 3.0
+#: Work, not time, after which a poll ends although its bytes are not all read: a file of nothing but line ends, or one that
+#: pretends to be an event file, takes a hundred times as long as a log, and the others and the detectors must not wait for it.
+MAX_POLL_S = 3.0
 #: Listing a large tree costs more than this: then it is listed so seldom that a hundredth of a core goes into it.
 _CHEAP_LOOK_S = 0.005
 _MAX_LOOK_PAUSE_S = 30.0
@@ -94,6 +97,7 @@ class LogSource:
         self._unreadable: set[str] = set()
         self._present: dict[str, tuple[int, int]] = {}
         self._look_due_s = 0.0
+        self._until_ns = 0
 
     def _parser(self, mtime_ns: int | None = None) -> Parser:
         return Parser(self._format, self._timezone, mtime_ns, custom=self._custom)
@@ -123,6 +127,7 @@ class LogSource:
         present = self._present
         records: list[tuple[str, Step | Event]] = []
         budget = max_bytes
+        self._until_ns = time.thread_time_ns() + round(MAX_POLL_S * 1e9)
         for stream in self._in_turn():
             budget = self._read(stream, present, budget, records)
             if budget <= 0:
@@ -256,6 +261,8 @@ class LogSource:
                     stream.has_news = True
                     stream.parser.mtime_ns = stream.cursor.mtime_ns
                     records.extend((stream.path, record) for record in stream.parser.feed(stream.text_of(data)))
+                    if time.thread_time_ns() > self._until_ns:
+                        return 0
                 elif not self._move_on(stream, present):
                     stream.is_caught_up = True
                     self._listen(stream, records)
