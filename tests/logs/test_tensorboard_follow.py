@@ -66,11 +66,32 @@ def test_an_event_file_is_followed_also_over_restarts_of_the_reader(path, is_res
     assert steps_of(found) == list(range(1, 23))  # the newest are held: late tags may come
     clock.now_s = 10.0
     found += source.poll() + source.poll()
-    clock.now_s = 20.0
-    found += source.poll()
+    assert steps_of(found) == list(range(1, 30))
+    for now_s in (20.0, 200.0):
+        clock.now_s = now_s
+        found += source.poll()
     assert steps_of(found) == list(range(1, 31))
     assert all(record.values == {"loss": 2.0, "grad_norm": 1.0} for _, record in found if isinstance(record, Step))
     assert source.counters["bad_records"] == 0
+    source.close()
+
+
+def test_a_flush_in_the_middle_of_a_step_costs_none_of_its_tags(path):
+    clock, writer, found = Clock(), Writer(path), []
+    source = LogSource([str(path)], clock=clock)
+    for step in range(1, 6):
+        # The first tag after the flush time is flushed alone; the rest of the step comes two minutes later.
+        for tag, value in (("loss", 2.0), ("grad_norm", 1.0), ("lr", 1e-4)):
+            writer.scalar(tag, step, value)
+            if tag == "loss":
+                for _ in range(40):
+                    clock.now_s += 3.0
+                    found += source.poll()
+    for _ in range(3):
+        clock.now_s += 200.0
+        found += source.poll()
+    assert steps_of(found) == [1, 2, 3, 4, 5] and source.counters["repeated_steps"] == 0
+    assert {tuple(record.values) for _, record in found if isinstance(record, Step)} == {("loss", "grad_norm", "lr")}
     source.close()
 
 
@@ -85,7 +106,7 @@ def test_without_the_package_the_file_counts_as_unreadable_and_is_read_when_it_i
         assert source.poll() == []
         assert source.counters["unreadable"] == 1
     found = source.poll()
-    for now_s in (10.0, 20.0):
+    for now_s in (10.0, 20.0, 200.0):
         clock.now_s = now_s
         found += source.poll()
     assert steps_of(found) == [1]

@@ -45,7 +45,8 @@ class Grammar(Protocol):
         ...
 
     def idle(self) -> list[Record]:
-        """Nothing more came for some seconds: what waits for a further line is given out as it is."""
+        """Nothing more came for some seconds: what waits for a further line is given out as it is. Called again, without a line between,
+        when nothing came for minutes."""
         ...
 
     def finish(self) -> list[Record]:

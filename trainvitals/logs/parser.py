@@ -177,7 +177,8 @@ class Parser:
         return records
 
     def idle(self) -> list[Step | Event]:
-        """What waits for a further line, when none came for some seconds. Call it between two ``feed``s, or never."""
+        """What waits for a further line, when none came for some seconds; again when none came for minutes. Call it between two
+        ``feed``s, or never."""
         records: list[Step | Event] = []
         try:
             self._take_all(self._grammar.idle() if self._grammar is not None else (), self._framer.offset, records)

@@ -159,11 +159,15 @@ class RowJoiner:
             row.values["loss"] = row.values.pop(self._loss)
         return row.records()
 
-    def flush(self) -> list[Record]:
-        """Everything that is held, in order."""
-        found = [record for held in self._rows for record in self._records(held)]
-        self._rows.clear()
-        self._given = -1
+    def flush(self, *, keeps_newest: bool = False) -> list[Record]:
+        """Everything that is held, in order. ``keeps_newest``: but the newest step, of which more may come."""
+        given = self._rows[:-1] if keeps_newest else self._rows
+        found = [record for held in given for record in self._records(held)]
+        del self._rows[: len(given)]
+        if not keeps_newest:
+            self._given = -1
+        elif given:
+            self._given = given[-1].step
         return found
 
     @property

@@ -28,8 +28,9 @@ MAX_FILES = 256
 _MAX_FINISHED = 1024
 #: A deleted file may still be written; it is let go when it has not grown for so long.
 _DELETED_GRACE_S = 600.0
-#: A record that waits for a further line (a bar, the rest of a block) is given out when none came for so long.
-IDLE_S = 3.0
+#: A record that waits for a further line (a bar, the rest of a block) is given out when none came for so long; one that is flushed
+#: every two minutes only (a step of an event file) when none came for longer than that.
+IDLE_S = (3.0, 150.0)
 #: Work, not time, after which a poll ends although its bytes are not all read: a file of nothing but line ends, or one that
 #: pretends to be an event file, takes a hundred times as long as a log, and the others and the detectors must not wait for it.
 MAX_POLL_S = 3.0
@@ -51,7 +52,7 @@ class _Stream:
         self.is_caught_up = False  # its end was met since it was opened
         self.quiet_since_s: float | None = None  # the path is gone and nothing was read since
         self.has_news = True  # something was read since the end of the file was last met
-        self.silent_since_s: float | None = None  # the end was met then; None when its silence was told already
+        self.silent_since_s, self.silences = 0.0, 0  # the end was met then; how many lengths of its silence were told
         self.events: EventFileReader | None = None  # the file is one of TensorBoard's
 
     def text_of(self, data: bytes) -> bytes:
@@ -281,11 +282,12 @@ class LogSource:
         return budget
 
     def _listen(self, stream: _Stream, records: list[tuple[str, Step | Event]]) -> None:
-        """At the end of what is there: after a silence of ``IDLE_S``, once, what waits for a further line is given out."""
+        """At the end of what is there: after each silence of ``IDLE_S``, once, what waits for a further line is given out."""
+        now_s = self._clock.monotonic_s()
         if stream.has_news:
-            stream.has_news, stream.silent_since_s = False, self._clock.monotonic_s()
-        elif stream.silent_since_s is not None and self._clock.monotonic_s() - stream.silent_since_s >= IDLE_S:
-            stream.silent_since_s = None
+            stream.has_news, stream.silent_since_s, stream.silences = False, now_s, 0
+        elif stream.silences < len(IDLE_S) and now_s - stream.silent_since_s >= IDLE_S[stream.silences]:
+            stream.silences += 1
             records.extend((stream.path, record) for record in stream.parser.idle())
 
     def _move_on(self, stream: _Stream, present: dict[str, tuple[int, int]]) -> bool:

@@ -1,7 +1,8 @@
 """TensorBoard event files, as lines of ``tensorboard_records``: one scalar a line, joined to steps.
 
 The newest ``_OPEN_STEPS`` steps are held, because writers in threads, and tags of different loggers, come a little out of order;
-memory does not grow with the file. Steps that go back are a new attempt, as in any log. Validation tags are events. Tags over another axis
+memory does not grow with the file. The newest one waits for the next, or for a long silence: a writer's first tag after its flush time
+is flushed alone, and the others of that step come with the next flush (two minutes, as a rule). Steps that go back are a new attempt, as in any log. Validation tags are events. Tags over another axis
 (Megatron-LM's ``lm loss vs samples``) are left out, and so are steps of which no loss, gradient norm, throughput or time is told.
 Texts in front of a writer's first scalar are its configuration (Megatron-LM's arguments, Hugging Face's ``args``): ``metadata``.
 """
@@ -40,6 +41,7 @@ class TensorBoard:
     def __init__(self, times: LineTimes) -> None:
         self._joiner = RowJoiner(_OPEN_STEPS)
         self._texts: dict[str, str] | None = {}  # None once the first scalar came
+        self._was_silent = False
         self.bad_records = 0
 
     @staticmethod
@@ -47,6 +49,7 @@ class TensorBoard:
         return line.startswith('{"tfevents":1,') and _load(line) is not None
 
     def feed(self, line: str) -> list[Record]:
+        self._was_silent = False
         record = _load(line)
         if record is None:
             self.bad_records += 1
@@ -102,17 +105,21 @@ class TensorBoard:
         )
 
     def idle(self) -> list[Record]:
-        return self._joiner.flush()
+        was_silent, self._was_silent = self._was_silent, True
+        return self._joiner.flush(keeps_newest=not was_silent)
 
     def finish(self) -> list[Record]:
         return self._joiner.flush()
 
     def to_state(self) -> dict[str, Any]:
-        return {"joiner": self._joiner.to_state(), "texts": self._texts, "bad_records": self.bad_records}
+        return {
+            "joiner": self._joiner.to_state(), "texts": self._texts, "was_silent": self._was_silent, "bad_records": self.bad_records,
+        }  # fmt: skip
 
     def restore(self, state: dict[str, Any]) -> None:
         self._joiner.restore(state["joiner"])
         self._texts = dict(state["texts"]) if state["texts"] is not None else None
+        self._was_silent = bool(state["was_silent"])
         self.bad_records = int(state["bad_records"])
 
 
