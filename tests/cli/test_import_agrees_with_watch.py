@@ -94,3 +94,17 @@ def test_logs_of_several_jobs_are_the_same_attempts_whoever_read_them(tmp_path):
         place.watch() if way == "watch" else place.run(*logs)
         rows.append([(attempt, step) for attempt, step, *_ in place.rows()])
     assert rows[0] == rows[1] == [(str(1 + step // 50), step + 1) for step in range(150)]
+
+
+@pytest.mark.parametrize("order", [("watch", "run"), ("run", "watch"), ("run",), ("watch",)])
+def test_what_is_told_before_the_first_step_belongs_to_the_attempt_that_begins(tmp_path, order):
+    place = Place(tmp_path / "a")
+    log = place.file("train.log", "".join(ARGUMENTS.format(f"{n}e-4") + megatron(n * 5, 10, at=100 * n) for n in (1, 2, 3)))
+    for way in order:
+        place.watch() if way == "watch" else place.run(log)
+    store = place.open()
+    told = sorted((event.attempt, event.data["values"]["lr"], event.text) for event in store.events("r", ["metadata"], *FOR_EVER))
+    store.close()
+    assert [(attempt, float(lr)) for attempt, lr, _ in told] == [(1, 1e-4), (2, 2e-4), (3, 3e-4)] and all(
+        text for *_, text in told
+    )

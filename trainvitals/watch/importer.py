@@ -28,6 +28,7 @@ from trainvitals.watch.finding_events import finding_event, incident_event
 from trainvitals.watch.import_times import RecordTimes, TimePlan
 from trainvitals.watch.metadata import MetadataFiles
 from trainvitals.watch.sources import OWN_KINDS
+from trainvitals.watch.unnumbered import Unnumbered
 
 #: One commit; the kept state is written with it.
 COMMIT_POINTS = 10_000
@@ -96,6 +97,7 @@ class Importer:
         self._grouper = Grouper(run.name)
         self._metadata = MetadataFiles(run.dir, run.name)
         self._deaths = Deaths(run, None)
+        self._unnumbered = Unnumbered(run.name)
         self._key, self._done_key = f"import/{run.name}/state", f"import/{run.name}/done"
         identities = [[part.identity for part in log.parts] for log in logs]
         self._id = hashlib.sha256(json.dumps([format, timezone, detect, identities]).encode()).hexdigest()
@@ -279,7 +281,7 @@ class Importer:
             self._known_events[event.kind, event.id] = event.time_ns or 0
         else:
             event = replace(event, time_ns=known)
-        self._points.append(event_point(self._run.name, event))
+        self._points += [event_point(self._run.name, event), *self._unnumbered.take(event)]
 
     def _look_up_events(self) -> None:
         """An event that is stored keeps its time, as a step does: where the log tells none, it depends on when it was read."""
@@ -342,6 +344,7 @@ class Importer:
             "id": self._id, "place": place, "numbers": self._numbers, "current": self._current, "counts": vars(self.counts),
             "engine": self._engine.to_state() if self._engine else None, "incidents": self._grouper.to_state(),
             "resumed_from": self._resumed_from, "last_ns": self._last_ns, "event_times": self._event_times, "finding_ids": sorted(self._finding_ids), "empty": self.empty,
+            "unnumbered": self._unnumbered.to_state(),
         }  # fmt: skip
         return {self._key: zlib.compress(json.dumps(state, separators=(",", ":")).encode(), 1)}
 
@@ -367,6 +370,7 @@ class Importer:
         self._resumed_from, self._last_ns = resumed_from, last_ns
         self._event_times, self._finding_ids = dict(state["event_times"]), set(state["finding_ids"])
         self.empty = [(name, format) for name, format in state["empty"]]
+        self._unnumbered.restore(state.get("unnumbered", []))
         place: Mapping[str, Any] = state["place"]
         return place
 

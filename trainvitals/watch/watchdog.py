@@ -32,6 +32,7 @@ from trainvitals.watch.losses import Losses
 from trainvitals.watch.metadata import MetadataFiles
 from trainvitals.watch.postmortem import PostmortemRunner
 from trainvitals.watch.sources import RunSources
+from trainvitals.watch.unnumbered import Unnumbered
 
 #: Beyond this many uncommitted points nothing more is read: the trainer's own files are the longer queue.
 MAX_PENDING_POINTS = 200_000
@@ -77,6 +78,7 @@ class Watchdog:
         self._grouper = Grouper(run.name)
         self._metadata = MetadataFiles(run.dir, run.name)
         self._deaths = Deaths(run, postmortems)
+        self._unnumbered = Unnumbered(run.name)
         self._pending = _Pending()
         self._counters = Counters()
         self._event_times: dict[str, int] = {}
@@ -127,6 +129,7 @@ class Watchdog:
         self._checkpoint_findings = {path: finding_from_mapping(data) for path, data in state["checkpoint_findings"].items()}
         self._trips = [finding_from_mapping(data) for data in state["trips"]]
         self._deaths.restore(state.get("deaths", {}))
+        self._unnumbered.restore(state.get("unnumbered", []))
         if checkpoints is not None:
             self._checkpoint_state = checkpoints
             self._scanner.restore(checkpoints)
@@ -141,6 +144,7 @@ class Watchdog:
         self._is_checkpoint_state_new = True
         self._trips = []
         self._deaths.restore({})
+        self._unnumbered.restore([])
 
     def turn(self) -> bool:
         """Read, detect, commit, act. Returns whether more is waiting to be read."""
@@ -327,7 +331,8 @@ class Watchdog:
         self._trips = []
 
     def _add_event(self, event: Event) -> None:
-        self._add_point(event_point(self._run.name, event))
+        for point in (event_point(self._run.name, event), *self._unnumbered.take(event)):
+            self._add_point(point)
 
     def _add_point(self, point: Point) -> None:
         try:
@@ -375,6 +380,7 @@ class Watchdog:
             "checkpoint_findings": {path: asdict(finding) for path, finding in self._checkpoint_findings.items()},
             "trips": [asdict(trip) for trip in self._trips],
             "deaths": self._deaths.to_state(),
+            "unnumbered": self._unnumbered.to_state(),
         }
         return _packed(state)
 
