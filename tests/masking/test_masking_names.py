@@ -87,6 +87,9 @@ def test_what_stands_beside_a_secret_in_a_list_is_still_told():
     values = flatten({"env": [{"name": "LR", "value": "1"}, {"name": "HF_TOKEN", "value": "x"}]}).values
     assert values == {"env.0.name": "LR", "env.0.value": "1", "env.1.name": "HF_TOKEN", "env.1.value": "***"}
     assert flatten({"betas": [0.9, 0.95], "names": ["key", "value"]}).values == {"betas": "[0.9, 0.95]", "names": "[key, value]"}
+    assert flatten({"a": ["pass", "fail"], "b": ["private", "public"], "c": ["tokens_0001", "tokens_0002"]}).values == {
+        "a": "[pass, fail]", "b": "[private, public]", "c": "[tokens_0001, tokens_0002]",
+    }  # fmt: skip
 
 
 def test_a_number_under_a_sure_name_is_masked_and_one_under_a_weak_name_is_not():
@@ -115,3 +118,11 @@ def test_no_name_and_no_value_makes_the_rule_raise(name, value):
 @given(st.lists(st.text(max_size=40), max_size=8))
 def test_a_command_line_keeps_its_length(arguments):
     assert len(mask_arguments(arguments)) == len(arguments)
+
+
+@pytest.mark.parametrize("value", ["abc", "Abc1", 7])
+@pytest.mark.parametrize("name", ["token", "password", "HF_TOKEN", "lr"])
+def test_name_and_value_are_masked_alike_by_both_readers(name, value):
+    content = {"env": {"name": name, "value": value}}
+    (told,) = [dict(event.data["values"]) for event in config_events(content, "arguments")]
+    assert told == flatten(content).values and (told["env.value"] == "***") == is_secret_name(name, value)

@@ -20,7 +20,16 @@ from pathlib import PurePath
 from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType, SimpleNamespace
 from typing import Any, cast
 
-from trainvitals.masking import MASK, NAME_MEMBERS, VALUE_MEMBERS, is_pair_of_secret, is_secret_name, mask_arguments, mask_text
+from trainvitals.masking import (
+    MASK,
+    NAME_MEMBERS,
+    VALUE_MEMBERS,
+    is_pair_of_secret,
+    is_secret_name,
+    mask_arguments,
+    mask_text,
+    names_secret,
+)
 
 Plain = str | int | float | bool | None
 
@@ -167,7 +176,7 @@ def _with_names_first(members: Iterator[tuple[object, object]]) -> Iterator[tupl
             names.append(member)
         yield name, member
     for name, member in held:
-        yield name, MASK if any(is_pair_of_secret(one, member) for one in names) else member
+        yield name, MASK if any(names_secret(one, member) for one in names) else member
 
 
 def _name(name: object) -> str:

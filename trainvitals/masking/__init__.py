@@ -7,7 +7,15 @@ costs less than a token in a shared file.
 from __future__ import annotations
 
 from trainvitals.masking.names import MASK, NAME_MEMBERS, VALUE_MEMBERS, is_secret_name
-from trainvitals.masking.text import is_pair_of_secret, mask_arguments, mask_cut_text, mask_json, mask_text, secret_members
+from trainvitals.masking.text import (
+    is_pair_of_secret,
+    mask_arguments,
+    mask_cut_text,
+    mask_json,
+    mask_text,
+    names_secret,
+    secret_members,
+)
 
 __all__ = [
     "MASK",
@@ -19,5 +27,6 @@ __all__ = [
     "mask_cut_text",
     "mask_json",
     "mask_text",
+    "names_secret",
     "secret_members",
 ]

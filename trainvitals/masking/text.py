@@ -101,7 +101,6 @@ _HINTS = (
     "fernet", "sig", "conn", "code", "senha", "contrase", "kennwort", "x-amz", "x-goog",
 )  # fmt: skip
 _MAX_DEPTH = 20
-MAX_JSON_TEXT = 4_000
 
 
 def mask_text(text: str) -> str:
@@ -128,7 +127,7 @@ def mask_cut_text(text: str, limit: int) -> str:
 def mask_json(value: object, depth: int = _MAX_DEPTH, name: str = "") -> object:
     """The same JSON value with its texts masked, and what stands under the ``name`` of a secret; what is no text stays as it is."""
     if isinstance(value, str):
-        return MASK if value and is_secret_name(name, value) else mask_cut_text(value, MAX_JSON_TEXT)
+        return MASK if value and is_secret_name(name, value) else mask_text(value)
     if value is None or isinstance(value, (bool, int, float)):
         return MASK if value and is_secret_name(name, value) else value
     if depth <= 0 or not isinstance(value, (Mapping, list, tuple)):
@@ -138,12 +137,12 @@ def mask_json(value: object, depth: int = _MAX_DEPTH, name: str = "") -> object:
         return {key: MASK if key in hidden else mask_json(item, depth - 1, f"{name}.{key}") for key, item in value.items()}
     if is_secret_name(name, 0):
         return MASK
-    if all(isinstance(item, int) for item in value):  # thousands of ranks
+    if all(isinstance(item, (int, float)) for item in value):  # thousands of ranks
         return list(value)
     if len(value) == 2 and is_pair_of_secret(value[0], value[1]):
         return [value[0], MASK]
     if all(isinstance(item, str) for item in value) and not is_secret_name(name):
-        return [text[:MAX_JSON_TEXT] for text in mask_arguments(value)]
+        return mask_arguments(value)
     return [mask_json(item, depth - 1, name) for item in value]
 
 
@@ -177,8 +176,11 @@ def mask_arguments(arguments: Sequence[str]) -> list[str]:
 
 
 def is_pair_of_secret(name: object, value: object) -> bool:
-    """Whether (``HF_TOKEN``, X) or ``X-Auth-Token``: X is a name and its secret."""
-    return isinstance(name, str) and 0 < len(name) <= _MAX_NAME and " " not in name and is_secret_name(name, value)
+    """Whether it is a name and its secret: (``HF_TOKEN``, X), but not (``private``, ``public``)."""
+    if not names_secret(name, value):
+        return False
+    is_word = isinstance(name, str) and name.isalpha() and isinstance(value, str) and value.isalpha() and value.islower()
+    return not is_word or is_surely_secret(str(name))
 
 
 def secret_members(members: Mapping[object, object]) -> frozenset[object]:
@@ -187,7 +189,12 @@ def secret_members(members: Mapping[object, object]) -> frozenset[object]:
         return frozenset()
     names = [item for key, item in members.items() if str(key).lower() in NAME_MEMBERS]
     holders = [key for key in members if str(key).lower() in VALUE_MEMBERS]
-    return frozenset(key for key in holders if any(is_pair_of_secret(name, members[key]) for name in names))
+    return frozenset(key for key in holders if any(names_secret(name, members[key]) for name in names))
+
+
+def names_secret(name: object, value: object) -> bool:
+    """Whether ``name`` is a name, and one of a secret; anything may stand there."""
+    return isinstance(name, str) and 0 < len(name) <= _MAX_NAME and " " not in name and is_secret_name(name, value)
 
 
 def _mask_users(text: str) -> str:
