@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -15,8 +16,9 @@ from trainvitals.settings import RunSettings, Settings
 from trainvitals.store.encode import event_point, step_point
 from trainvitals.store.sqlite import SqliteStore
 from trainvitals.web.assemble import run_view
+from trainvitals.web.present import band
 from trainvitals.web.process import read_control
-from trainvitals.web.view import RunView
+from trainvitals.web.view import RunView, Snapshot
 
 DAY_S = 86_400
 
@@ -138,6 +140,19 @@ def test_a_grave_fault_that_no_step_followed_yet_is_not_called_healthy(store: Sq
         VerdictWord.ATTENTION,
         "warning",
     ) and "failure after step 40: CUDA error" in found.headline
+
+
+def test_a_run_that_may_be_dead_is_not_called_hung_in_the_seconds_before_it_is_called_dead(
+    store: SqliteStore, tmp_path: Path
+) -> None:
+    write(store, 65, beat_age_s=1, events=(fault(64),))
+    assert view(store, tmp_path).verdict.word is VerdictWord.ATTENTION
+
+
+def test_what_began_on_another_day_is_told_with_its_date(store: SqliteStore, tmp_path: Path) -> None:
+    write(store, 7 * DAY_S, beat_age_s=None)
+    run = view(store, tmp_path)
+    assert re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d", band(Snapshot(NOW, (run,)), run, NOW, 1.0)["since"])
 
 
 @pytest.mark.parametrize("event", [fault(41), fault(38, survived=True), fault(-3600)])

@@ -81,6 +81,8 @@ class LivenessDetector(FamilyDetector):
             self._suspected_ns, self._suspected_step = event.time_ns, self.context.step
         if is_news or is_better:
             self._suspected, self._suspected_class = text or kind.replace("_", " "), kind
+            if kind != LAST_WORDS:  # that a run which may be dead makes no steps is no second trouble
+                self.context.is_ended = True
 
     def _close(self, ending: str) -> None:
         closed = self.ledger.close("run_dead", ending=ending)
@@ -110,7 +112,6 @@ class LivenessDetector(FamilyDetector):
             self._suspected_ns = now_ns
         if now_ns - self._suspected_ns >= self._grace_ns:
             self._confirm(self._suspected_ns)
-            self.context.is_ended = True  # that a dead run makes no steps is no second trouble
 
     def confirm_now(self) -> None:
         """No more records will come: the suspicion is the last word."""

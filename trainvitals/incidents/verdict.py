@@ -241,7 +241,7 @@ def _history(inputs: VerdictInputs, incident: Incident | None, rules: set[str], 
 
 def _hung_by_time(inputs: VerdictInputs, is_watched: bool) -> Verdict | None:
     resting = inputs.control.state in RESTING_STATES or inputs.phase in ("checkpoint", "eval", "start", "paused", "finished")
-    if not is_watched or inputs.last_step_time_ns is None or resting:
+    if not is_watched or inputs.last_step_time_ns is None or resting or inputs.fault is not None:
         return None
     # A new attempt starts its own clock: loading a checkpoint takes minutes and is no hang of the old one.
     since_ns = max(inputs.last_step_time_ns, inputs.attempt_started_ns or 0)

@@ -116,6 +116,9 @@ def zone_note(zone_name: str, now_ns: int) -> str:
     return f"times in UTC ({label} is UTC{sign}{hours})"
 
 
-def clock(time_ns: int | None, zone_name: str = "UTC") -> str:
-    """``02:11`` in the run's zone."""
-    return UNKNOWN if time_ns is None else f"{datetime.fromtimestamp(time_ns // 10**9, zone(zone_name)):%H:%M}"
+def clock(time_ns: int | None, zone_name: str = "UTC", *, now_ns: int | None = None) -> str:
+    """``02:11`` in the run's zone; with ``now_ns`` the date stands before it when that is more than 20 h ago."""
+    if time_ns is None:
+        return UNKNOWN
+    is_old = now_ns is not None and now_ns - time_ns > 20 * 3600 * 10**9
+    return f"{datetime.fromtimestamp(time_ns // 10**9, zone(zone_name)):{'%Y-%m-%d ' if is_old else ''}%H:%M}"

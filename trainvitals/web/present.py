@@ -37,7 +37,7 @@ def band(snapshot: Snapshot, run: RunView, now_ns: int, refresh_s: float) -> dic
         "automatic": verdict.automatic,
         "decision": verdict.decision,
         "facts": facts,
-        "since": fmt.clock(verdict.since_ns, run.settings.log_timezone) if verdict.since_ns is not None else "",
+        "since": fmt.clock(verdict.since_ns, run.settings.log_timezone, now_ns=now_ns) if verdict.since_ns is not None else "",
         "data_age_s": data_age_s(run, now_ns),
         "stale_after_s": 30,
         "refresh_s": refresh_s,
