@@ -34,3 +34,19 @@ def test_a_log_of_nothing_but_short_lines_does_not_keep_the_other_waiting(tmp_pa
         file.write("iter 2: loss 2.5000, time 100.00ms, mfu 1.00%\n")
     found = [record.step for _ in range(2) for _, record in source.poll() if isinstance(record, Step)]
     assert found == [2] and source.is_behind
+
+
+def test_a_log_that_is_slow_to_read_is_read_in_small_pieces_and_tells_the_same(tmp_path, monkeypatch):
+    line = "iter {}: loss 2.5000, time 100.00ms, mfu 1.00%\n"
+    (tmp_path / "a.log").write_text("".join(line.format(number) for number in range(5_000)))
+    monkeypatch.setattr(tail, "_SLOW_CHUNK_NS", -1)
+    source = LogSource([str(tmp_path / "*.log")], clock=ManualClock())
+    assert [record.step for _, record in source.poll() if isinstance(record, Step)] == list(range(5_000))
+    (stream,) = source._streams.values()
+    assert stream.chunk_bytes < tail._CHUNK_BYTES
+    monkeypatch.setattr(tail, "_SLOW_CHUNK_NS", 10**12)
+    for number in range(5_000, 5_010):
+        with (tmp_path / "a.log").open("a") as file:
+            file.write(line.format(number))
+        source.poll()
+    assert stream.chunk_bytes == tail._CHUNK_BYTES

@@ -23,6 +23,8 @@ from trainvitals.logs.tensorboard_records import EventFileReader, looks_like_eve
 from trainvitals.records import Event, Step
 
 _CHUNK_BYTES = 1 << 18
+_LEAST_CHUNK_BYTES = 1 << 14
+_SLOW_CHUNK_NS = 250_000_000
 #: Files followed at once; each holds a file descriptor.
 MAX_FILES = 256
 _MAX_FINISHED = 1024
@@ -54,6 +56,14 @@ class _Stream:
         self.has_news = True  # something was read since the end of the file was last met
         self.silent_since_s, self.silences = 0.0, 0  # the end was met then; how many lengths of its silence were told
         self.events: EventFileReader | None = None  # the file is one of TensorBoard's
+        self.chunk_bytes = _CHUNK_BYTES
+
+    def pace(self, took_ns: int) -> None:
+        """Read less at once of a log that took so much work, so that a poll can end in time; more again when it is quick."""
+        if took_ns > _SLOW_CHUNK_NS:
+            self.chunk_bytes = max(_LEAST_CHUNK_BYTES, self.chunk_bytes // 4)
+        elif took_ns < _SLOW_CHUNK_NS // 8:
+            self.chunk_bytes = min(_CHUNK_BYTES, self.chunk_bytes * 2)
 
     def text_of(self, data: bytes) -> bytes:
         """What the parser reads of the bytes read last. Raises ``InputError`` when the package for event files is missing."""
@@ -255,13 +265,15 @@ class LogSource:
                     self._counts["truncations"] += 1
                     stream.cursor.rewind()
                     stream.parser.next_file(stream.cursor.mtime_ns)
-                data = stream.cursor.read(min(_CHUNK_BYTES, budget))
+                began_ns = time.thread_time_ns()
+                data = stream.cursor.read(min(stream.chunk_bytes, budget))
                 if data:
                     budget -= len(data)
                     stream.quiet_since_s = None
                     stream.has_news = True
                     stream.parser.mtime_ns = stream.cursor.mtime_ns
                     records.extend((stream.path, record) for record in stream.parser.feed(stream.text_of(data)))
+                    stream.pace(time.thread_time_ns() - began_ns)
                     if time.thread_time_ns() > self._until_ns:
                         return 0
                 elif not self._move_on(stream, present):
