@@ -106,3 +106,16 @@ def test_a_hostile_text_of_64_kib_takes_no_more_than_a_moment(unit):
     began_s = time.process_time()
     mask_text(text)
     assert time.process_time() - began_s < 1.5
+
+
+@pytest.mark.parametrize("piece", ["key=", "--key ", "token: ", 'key="', "pass=aB3", "-", "auth=>", "a:b@"])
+def test_a_text_made_to_be_slow_is_hidden_instead_of_looked_through_for_seconds(piece):
+    text = (piece * (65_536 // len(piece)))[:65_536]
+    begun_s = time.process_time()
+    mask_text(text)
+    assert time.process_time() - begun_s < 0.5  # it was 2.6 s for "key="
+
+
+def test_an_ordinary_long_text_is_kept_to_its_end():
+    text = "key=value lr=3e-4 tokenizer=/data/tok path=/a/b/c name=llama num_key_value_heads=8 " * 700
+    assert mask_text(text) == text

@@ -41,7 +41,7 @@ MAX_VALUE_CHARACTERS = 1_000
 MAX_INLINE_ITEMS = 16
 MAX_LIST_ITEMS = 200
 #: So much of one text is looked at; a model's whole vocabulary may stand in a configuration.
-MAX_LOOKED_AT_CHARACTERS = 65_536
+MAX_LOOKED_AT_CHARACTERS = 16_384
 #: A configuration that takes longer is cut: the trainer is waiting.
 BUDGET_S = 0.5
 _MAX_EXACT = 2**53
@@ -158,8 +158,8 @@ def _masked_items(items: Sequence[object]) -> list[object]:
         return list(items)
     if len(items) == 2 and is_pair_of_secret(items[0], items[1]):
         return [items[0], MASK]
-    masked = mask_arguments([item[:MAX_LOOKED_AT_CHARACTERS] if type(item) is str else "0" for item in items])
     # Only what was hidden whole is taken from there; the rest is masked where it is written.
+    masked = mask_arguments([item[:MAX_VALUE_CHARACTERS] if type(item) is str else "0" for item in items])
     return [MASK if type(item) is str and text == MASK else item for item, text in zip(items, masked, strict=True)]
 
 

@@ -101,6 +101,10 @@ _HINTS = (
     "fernet", "sig", "conn", "code", "senha", "contrase", "kennwort", "x-amz", "x-goog",
 )  # fmt: skip
 _MAX_DEPTH = 20
+#: Characters of values that are looked at for each character of a text. A text that wants more is made to be slow, or holds
+#: names of secrets and nothing else: what is left of it is hidden.
+_LOOKS_PER_CHARACTER = 8
+_FREE_LOOKS = 4_000
 
 
 def mask_text(text: str) -> str:
@@ -214,13 +218,17 @@ def _mask_values(text: str, leads: re.Pattern[str]) -> str:
     """What follows the name of a secret."""
     pieces: list[str] = []
     done = 0
+    looks = _FREE_LOOKS + _LOOKS_PER_CHARACTER * len(text)
     for lead in leads.finditer(text):
         if lead.start() < done:
             continue
         name = lead[1] if leads is _OPTION else _name_before(text, lead.start(), done)
         if not name:
             continue
+        if looks <= 0:
+            return "".join((*pieces, text[done : lead.end()], MASK))
         found = _VALUE.match(text, lead.end())
+        looks -= found.end() - found.start() if found is not None else 0
         if found is None or not _hides(name, found, is_option=leads is _OPTION):
             continue
         opening = found["escaped"] or found["double"] or found["single"] or ""
