@@ -75,9 +75,9 @@ class Baseline(Stateful):
         """The last ``count`` accepted values at or before ``step``."""
         return [value for at, value, is_accepted in self.history if at <= step and is_accepted][-count:]
 
-    def values_after(self, step: int) -> dict[int, float]:
-        """Step -> value of what a resume at ``step`` supersedes."""
-        return {int(at): value for at, value, _ in self.history if at > step}
+    def accepted_after(self, step: int) -> dict[int, float]:
+        """Step -> accepted value of what a resume at ``step`` supersedes."""
+        return {int(at): value for at, value, is_accepted in self.history if at > step and is_accepted}
 
     def rewind(self, step: int) -> None:
         """Forget everything after ``step``: the usual level is again what it was then."""

@@ -36,6 +36,7 @@ RULES: Mapping[str, Rule] = MappingProxyType(
         "loss_not_learning": Rule("loss", "warning", "told once", "still near the first loss after 3,000 steps"),
         "loss_implausible_drop": Rule("loss", "warning", "when the loss is back or after 400 points", "a fall to a quarter within five points"),
         "resume_rebound": Rule("loss", "warning; critical from 3 %", "after 200 points", "loss after a resume is higher than before it"),
+        "resume_drop": Rule("loss", "warning", "after 200 points after the resume", "loss after a resume is lower than before it, beyond its usual fall: has it seen this data before?"),
         "resume_config_changed": Rule("config", "info; warning for learning rate, batch, optimizer, data, seed, precision, layout, model, code and versions", "told once", "the trainer was not started as the attempt before was"),
         "grad_norm_spike": Rule("grad_norm", "info for a lone point; warning; critical when the loss rises with it", "when the median of five is back", "gradient norm far above its median"),
         "grad_norm_nonfinite": Rule("grad_norm", "warning", "after 50 finite points", "gradient norm is NaN or infinite beside a finite loss"),

@@ -121,6 +121,13 @@ _TABLE: dict[str, dict[str, Tunable]] = {
         "unpaired_z": Tunable(5.0, "sigma", "... and its certainty"),
         "critical_excess": Tunable(0.03, "share of the level", "rebound that is critical"),
     },
+    "resume_drop": {
+        "sensitivity": _SENSITIVITY,
+        "paired_excess": Tunable(0.01, "share of the level", "smallest drop when the same steps were run before"),
+        "unpaired_excess": Tunable(0.03, "share of the level", "smallest drop otherwise, beyond what the curve was falling anyway"),
+        "paired_z": Tunable(4.0, "sigma", "... and its certainty"),
+        "unpaired_z": Tunable(5.0, "sigma", "... and its certainty"),
+    },
     "resume_config_changed": {
         "shown_changes": Tunable(4, "changes", "changes that the message names; the finding's data holds up to 50"),
     },
