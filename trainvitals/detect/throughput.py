@@ -177,9 +177,11 @@ class ThroughputDetector(FamilyDetector):
         if level - typical >= limit:
             self._open(level, typical, _first_below(newest, level - RECOVERED_SHARE * limit))
             return
-        if len(recent) < self._slow_points or len(self._slow_blocks) < MIN_SLOW_BLOCKS or level - typical < self._slow_drop:
+        # A young run has few long blocks; the noise of its short ones is no smaller, so it is the safe one to use until then.
+        blocks = self._slow_blocks if len(self._slow_blocks) >= MIN_SLOW_BLOCKS else self._blocks
+        if len(recent) < self._slow_points or len(blocks) < MIN_SLOW_BLOCKS or level - typical < self._slow_drop:
             return
-        slow_limit = max(self._slow_drop, self._noise_factor * _block_noise(self._slow_blocks))
+        slow_limit = max(self._slow_drop, self._noise_factor * _block_noise(blocks))
         slow_typical = median([item[1] for item in recent])
         if level - slow_typical >= slow_limit:
             self._open(level, slow_typical, _first_below(recent, level - RECOVERED_SHARE * slow_limit))
