@@ -38,6 +38,8 @@ RULES: Mapping[str, Rule] = MappingProxyType(
         "resume_rebound": Rule("loss", "warning; critical from 3 %", "after 200 points", "loss after a resume is higher than before it"),
         "resume_drop": Rule("loss", "warning", "after 200 points after the resume", "loss after a resume is lower than before it, beyond its usual fall: has it seen this data before?"),
         "resume_config_changed": Rule("config", "info; warning for learning rate, batch, optimizer, data, seed, precision, layout, model, code and versions", "told once", "the trainer was not started as the attempt before was"),
+        "resume_lr_mismatch": Rule("lr", "warning", "when it is as before, or beyond the steps that were run before", "learning rate after a resume is not what it was at the same step"),
+        "lr_schedule_mismatch": Rule("lr", "warning; info for a run that never followed it", "when it is as declared", "learning rate is not what the run's settings declare for this step"),
         "grad_norm_spike": Rule("grad_norm", "info for a lone point; warning; critical when the loss rises with it", "when the median of five is back", "gradient norm far above its median"),
         "grad_norm_nonfinite": Rule("grad_norm", "warning", "after 50 finite points", "gradient norm is NaN or infinite beside a finite loss"),
         "throughput_drop": Rule("throughput", "warning; critical at 30 % for 60 buckets", "when half of the drop is back", "median throughput below the usual"),

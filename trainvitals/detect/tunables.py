@@ -131,6 +131,18 @@ _TABLE: dict[str, dict[str, Tunable]] = {
     "resume_config_changed": {
         "shown_changes": Tunable(4, "changes", "changes that the message names; the finding's data holds up to 50"),
     },
+    "resume_lr_mismatch": {
+        "sensitivity": _SENSITIVITY,
+        "tolerance": Tunable(0.01, "share of the learning rate", "smallest difference from the learning rates logged around the same step before"),
+        "hot_points": Tunable(3, "points", "such points within of_points"),
+        "of_points": Tunable(10, "points", "points after a resume that are compared"),
+    },
+    "lr_schedule_mismatch": {
+        "sensitivity": _SENSITIVITY,
+        "tolerance": Tunable(0.02, "share of the learning rate", "smallest difference from the declared schedule, two steps to either side"),
+        "points": Tunable(10, "points", "such points in a row"),
+        "fitting_points": Tunable(20, "points", "points that must have followed a declared schedule before leaving it is a warning"),
+    },
     "throughput_drop": {
         "sensitivity": _SENSITIVITY,
         "bucket_s": Tunable(10.0, "s", "values of this long are merged by median; without times a point is a bucket"),
