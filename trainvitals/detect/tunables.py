@@ -158,6 +158,24 @@ _TABLE: dict[str, dict[str, Tunable]] = {
         "rebase_after_points": Tunable(1000, "buckets", "the new throughput is accepted as usual after this"),
         "mute_after_resume_points": Tunable(20, "points", "points after a start, resume or pause that are not judged"),
     },
+    "rank_loss_mismatch": {
+        "sensitivity": _SENSITIVITY,
+        "same_rank_samples": Tunable(10, "samples", "of of_samples in which the same rank must stand farthest from the others, on the same side"),
+        "of_samples": Tunable(12, "samples", "length of that look back; the hook compares ranks at sampled steps"),
+        "min_excess": Tunable(0.005, "share of the mean", "... and at least this far"),
+        "unequal_share": Tunable(0.001, "share of the mean", "difference between ranks that held the same, reduced loss before"),
+        "unequal_samples": Tunable(2, "samples", "such samples in a row"),
+    },
+    "straggler": {
+        "sensitivity": _SENSITIVITY,
+        "same_rank_samples": Tunable(15, "samples", "of of_samples in which the same rank must be the last before the all-reduce"),
+        "of_samples": Tunable(20, "samples", "length of that look back"),
+        "min_excess": Tunable(0.10, "share of the fastest rank's time", "lateness that seven of eight of these samples must exceed"),
+        "clip": Tunable(0.30, "share of the fastest rank's time", "a single lateness counts at most this much: hiccups"),
+    },
+    "rank_silent": {
+        "samples": Tunable(3, "samples", "in a row in which more ranks than usual told nothing"),
+    },
     "stall": {
         "floor_s": Tunable(60.0, "s", "the deadline is never shorter"),
         "median_factor": Tunable(10.0, "factor", "times the usual time between steps"),
