@@ -22,6 +22,7 @@ WARM_SPARSE_POINTS = 80
 OUTLIER_WINDOW = 1000
 
 MAX_Z = 1e9
+CRITICAL_Z = 8.0
 
 
 class LossDetector(FamilyDetector):
@@ -218,9 +219,11 @@ class LossDetector(FamilyDetector):
 
     def _judge_severity(self, typical: float) -> None:
         lost = self.lost_progress(typical)
-        if lost >= self._critical_lost:
-            incident = self.incident
-            assert incident is not None
+        incident = self.incident
+        assert incident is not None
+        # A run that has made little progress for its noise (reinforcement learning around zero) gives much of it back by chance.
+        is_clear = typical - incident["level"] >= CRITICAL_Z * incident["sigma"]
+        if lost >= self._critical_lost and is_clear:
             message = (
                 f"loss {format_change(incident['level'], typical)} since step {format_step(incident['first_step'])}: "
                 f"{100 * lost:.0f} % of all progress given back"
