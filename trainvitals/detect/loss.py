@@ -23,6 +23,7 @@ OUTLIER_WINDOW = 1000
 
 MAX_Z = 1e9
 CRITICAL_Z = 8.0
+SEVERE_POINTS = 3
 
 
 class LossDetector(FamilyDetector):
@@ -221,9 +222,11 @@ class LossDetector(FamilyDetector):
         lost = self.lost_progress(typical)
         incident = self.incident
         assert incident is not None
-        # A run that has made little progress for its noise (reinforcement learning around zero) gives much of it back by chance.
-        is_clear = typical - incident["level"] >= CRITICAL_Z * incident["sigma"]
-        if lost >= self._critical_lost and is_clear:
+        # A run that has made little progress for its noise (reinforcement learning around zero) gives much of it back by chance,
+        # and three odd batches within five steps happen in a heavy-tailed run, but are gone from the median soon.
+        is_severe = lost >= self._critical_lost and typical - incident["level"] >= CRITICAL_Z * incident["sigma"]
+        incident["severe_points"] = incident.get("severe_points", 0) + 1 if is_severe else 0
+        if incident["severe_points"] >= (1 if self.context.gap_steps >= SPARSE_GAP_STEPS else SEVERE_POINTS):
             message = (
                 f"loss {format_change(incident['level'], typical)} since step {format_step(incident['first_step'])}: "
                 f"{100 * lost:.0f} % of all progress given back"
