@@ -24,6 +24,7 @@ from trainvitals.detect.loss_shift import LevelShiftDetector
 from trainvitals.detect.loss_trend import LossTrendDetector
 from trainvitals.detect.lr import LrDetector
 from trainvitals.detect.nonfinite import NonFiniteDetector
+from trainvitals.detect.pause import PauseDetector
 from trainvitals.detect.ranks import RankDetector
 from trainvitals.detect.rebound import ReboundDetector
 from trainvitals.detect.stall import StallDetector
@@ -49,7 +50,7 @@ class Engine(Stateful):
 
     STATE = (
         "_context", "_nonfinite", "_loss", "_shift", "_trend", "_drop", "_rebound", "_grad_norm", "_throughput", "_stall",
-        "_liveness", "_faults", "_config_change", "_lr", "_ranks", "_breaker", "_late", "_is_starting", "_resume_step", "_gaps", "_paused_steps", "_usual",
+        "_liveness", "_faults", "_config_change", "_lr", "_ranks", "_pause", "_breaker", "_late", "_is_starting", "_resume_step", "_gaps", "_paused_steps", "_usual",
     )  # fmt: skip
 
     def __init__(self, run: str = "", tunables: Tuned | None = None, breaker: BreakerLimits | None = None) -> None:
@@ -69,12 +70,13 @@ class Engine(Stateful):
         self._config_change = ConfigChangeDetector(context, tuned)
         self._lr = LrDetector(context, tuned)
         self._ranks = RankDetector(context, tuned)
+        self._pause = PauseDetector(context, tuned)
         self._breaker = BreakerDetector(context, tuned, self._loss, DefaultLimits() if breaker is None else breaker)
         # Order matters: the first two decide what may be believed, later ones read the loss detector.
         self._detectors: tuple[FamilyDetector, ...] = (
             self._nonfinite, self._drop, self._loss, self._shift, self._trend, self._rebound, self._grad_norm,
             self._throughput, self._stall, self._liveness, self._faults, self._config_change, self._lr,
-            self._ranks, self._breaker,
+            self._ranks, self._pause, self._breaker,
         )  # fmt: skip
         self._late: list[dict[str, Any]] = []
         self._is_starting = False
@@ -100,6 +102,10 @@ class Engine(Stateful):
     def breaker_decision(self) -> Decision:
         """The breaker's evaluation of the newest point, with its reason."""
         return self._breaker.decision
+
+    def take_breaker_log(self) -> list[dict[str, Any]]:
+        """What changed in the breaker's decision since the last call: ``{"step", "time_ns", "decision", "reason"}``, oldest first."""
+        return self._breaker.take_log()
 
     def stall_deadline_s(self) -> float | None:
         """Seconds after the last progress at which a stall is found; None before the first record, in a pause, at the end."""

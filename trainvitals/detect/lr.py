@@ -130,7 +130,7 @@ class LrDetector(FamilyDetector):
         values = data.get("values")
         if data.get("section") != "config" or not isinstance(values, Mapping):
             return
-        found = {}
+        found: dict[str, Any] = {}
         for key, value in values.items():
             name = str(key).rsplit(".", 1)[-1].lower().replace("-", "_")
             if name in KEYS and (value is None or isinstance(value, (bool, int, float, str))):
@@ -173,12 +173,13 @@ class LrDetector(FamilyDetector):
 def _range_of(history: list[list[float]], step: int) -> tuple[float, float]:
     """Learning rates around ``step``; beyond the last one, where it may have gone from there."""
     last_step, last = history[-1]
+    near: list[float]
     if step > last_step:
         back = history[-min(len(history), TREND_POINTS)]
         slope = (last - back[1]) / max(1.0, last_step - back[0])
         reached = last + 2 * slope * (step - last_step)
         near = [last, reached, *(lr for _, lr in history[-NEIGHBOURS:])]
     else:
-        at = bisect_left(history, step, key=lambda item: item[0])
+        at = bisect_left(history, [step])
         near = [lr for _, lr in history[max(0, at - NEIGHBOURS) : at + NEIGHBOURS + 1]]
     return min(near), max(near)

@@ -50,6 +50,8 @@ RULES: Mapping[str, Rule] = MappingProxyType(
         "run_dead": Rule("liveness", "critical; warning for a time limit, a cancellation, or an end without a reason", "with the next start or step", "the trainer ended, vanished, or printed a deadly line"),
         "nccl_timeout": Rule("liveness", "critical; info when steps go on", "with the next start or step", "a collective did not end: which ranks waited, which said nothing"),
         "out_of_memory": Rule("liveness", "critical; info when steps go on", "with the next start or step", "GPU or host memory was used up: rank and host where the log tells them"),
+        "pause_not_honoured": Rule("control", "critical", "when it pauses, ends, or is no longer asked to", "a pause was asked for, and steps go on or the trainer could not"),
+        "breaker_alert": Rule("breaker", "warning", "at once", "anomalous points in a row: [breaker] anomalous_action = \"pause\" would pause here"),
         "breaker_trip": Rule("breaker", "critical", "at once", "here the circuit breaker, armed, would pause"),
     }
 )  # fmt: skip

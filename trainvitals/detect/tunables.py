@@ -48,7 +48,7 @@ _TABLE: dict[str, dict[str, Tunable]] = {
         "min_excess": Tunable(0.01, "share of the level", "a spike must rise at least this far"),
         "spread_floor": Tunable(0.001, "share of the level", "the spread is never taken smaller (quantised losses)"),
         "clear_z": Tunable(2.5, "sigma", "the median of five below this closes it"),
-        "critical_lost_progress": Tunable(0.15, "share of progress", "giving back this share of (initial loss - level) is critical at once"),
+        "critical_lost_progress": Tunable(0.15, "share of progress", "giving back this share of (initial loss - level) for three points is critical"),
         "sparse_z": Tunable(10.0, "sigma", "logged every 4 steps or rarer: one point this high is a spike by itself"),
         "sparse_excess": Tunable(0.08, "share of the level", "... if it also rises this far"),
     },
@@ -185,6 +185,11 @@ _TABLE: dict[str, dict[str, Tunable]] = {
         "phase_factor": Tunable(3.0, "factor", "times the longest such phase so far, while an evaluation or checkpoint is announced"),
         "critical_factor": Tunable(2.0, "factor", "times the deadline: critical"),
         "min_points": Tunable(16, "gaps", "times between steps before they count; first_step_s until then"),
+    },
+    "pause_not_honoured": {
+        "points": Tunable(2, "points", "steps that were under way when a pause was asked for"),
+        "min_wait_s": Tunable(10.0, "s", "... and the time until the trainer must have seen it"),
+        "points_without_time": Tunable(20, "points", "the same for a source that tells no times"),
     },
     "nccl_timeout": {
         "fault_grace_s": Tunable(60.0, "s", "no step for this long after it: critical"),
