@@ -78,7 +78,9 @@ class Baseline(Stateful):
                     level, sigma = short_level, short_sigma
         # No effect on bell-shaped noise, but a loss that is mostly the same number (quantised, or 0.0 in reinforcement
         # learning) has no interquartile range to speak of: only the span of nearly all points tells how far it strays.
-        span = (long.quantile(SPREAD_QUANTILES[1]) - long.quantile(SPREAD_QUANTILES[0])) / NORMAL_SPAN
+        ordered = long.values
+        count = len(ordered)
+        span = (ordered[int(SPREAD_QUANTILES[1] * count)] - ordered[int(SPREAD_QUANTILES[0] * count)]) / NORMAL_SPAN
         floor = self._floor * abs(level)
         if sigma < COLLAPSED_SHARE * span and long.sigma() < COLLAPSED_SHARE * span:
             sigma = max(span, (long.quantile(WIDE_QUANTILES[1]) - long.quantile(WIDE_QUANTILES[0])) / WIDE_NORMAL_SPAN)
