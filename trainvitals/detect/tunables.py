@@ -180,7 +180,7 @@ _TABLE: dict[str, dict[str, Tunable]] = {
         "floor_s": Tunable(60.0, "s", "the deadline is never shorter"),
         "median_factor": Tunable(10.0, "factor", "times the usual time between steps"),
         "longest_factor": Tunable(1.5, "factor", "times the longest time between steps of the last 2,000"),
-        "cap_s": Tunable(1800.0, "s", "the deadline is never longer"),
+        "cap_s": Tunable(1800.0, "s", "the deadline is never longer, unless the run has waited that long in two different hundreds of the last 2,000 gaps"),
         "first_step_s": Tunable(1800.0, "s", "deadline of the first step after a start or a pause, and of an announced phase never seen before"),
         "phase_factor": Tunable(3.0, "factor", "times the longest such phase so far, while an evaluation or checkpoint is announced"),
         "critical_factor": Tunable(2.0, "factor", "times the deadline: critical"),
