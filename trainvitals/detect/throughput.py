@@ -154,10 +154,14 @@ class ThroughputDetector(FamilyDetector):
             self._end(f"; taken as usual after {format_count(self._age, 'bucket')}")
 
     def _learn(self, log: float) -> None:
-        """Accepted buckets become usual only after ``slow_points`` more, so a slow drop cannot hide in its own reference."""
+        """Accepted buckets become usual only after ``slow_points`` more, so a slow drop cannot hide in its own reference.
+
+        Twice that in a run that has a long past: a drop hardly deeper than the limit has more time to be seen.
+        """
         lagging = self._lagging
         lagging.append(log)
-        while len(lagging) > self._slow_points:
+        lag = self._slow_points * (2 if 2 * len(self._usual) >= self._usual.size else 1)
+        while len(lagging) > lag:
             self._usual.push(lagging.popleft())
         for fill, size, blocks in (
             (self._fill, self._recent_points, self._blocks),
