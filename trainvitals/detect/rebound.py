@@ -64,6 +64,8 @@ class ReboundDetector(FamilyDetector):
         comparison, value = self._comparison, self.context.loss
         if comparison is None or value is None:
             return
+        if comparison["points"] > RECENT_POINTS and self._loss.incident is not None and not self.ledger.open:
+            return  # a spike that comes some time after a resume is not the resume's
         comparison["points"] += 1
         comparison["recent"] = [*comparison["recent"], value][-RECENT_POINTS:]
         old = comparison["old"].pop(str(step.step), None)
