@@ -111,3 +111,31 @@ def test_throughput_that_swings_two_percent_over_a_day_is_usual() -> None:
     inject(run, 6000, "throughput", 0.15, rng)
     (told,) = of_rule(find(records(rng, run)), "throughput_drop")
     assert told.detected_step > 6000
+
+
+def _odd(places: tuple[int, ...], at: tuple[int, ...]) -> list[Step]:
+    def change(k: int, values: dict[str, float]) -> None:
+        values["loss"] += 0.5 if k in places or k in at else 0.0
+
+    return curve(1200, keep=("loss",), change=change)
+
+
+def test_three_odd_batches_within_five_points_are_a_spike_only_where_odd_batches_are_rare() -> None:
+    near = (1000, 1002, 1004)
+    assert len(of_rule(find(_odd((), near)), "loss_spike")) == 1
+    many = (400, 500, 600, 700, 800, 900)
+    assert of_rule(find(_odd(many, near)), "loss_spike") == []
+    assert len(of_rule(find(_odd(many, (1000, 1001, 1002))), "loss_spike")) == 1
+    assert len(of_rule(find(_odd(many, (1000, 1001, 1003, 1004))), "loss_spike")) == 1
+
+
+def test_progress_given_back_pages_when_it_lasts_and_not_for_a_chance_of_three() -> None:
+    def change(k: int, values: dict[str, float]) -> None:
+        values["loss"] += 3.0 if k in places else 0.0
+
+    places: tuple[int, ...] = (600, 602, 603)
+    (told,) = of_rule(find(curve(800, keep=("loss",), change=change)), "loss_spike")
+    assert told.severity is Severity.WARNING
+    places = tuple(range(600, 606))
+    (told,) = of_rule(find(curve(800, keep=("loss",), change=change)), "loss_spike")
+    assert told.severity is Severity.CRITICAL

@@ -20,6 +20,7 @@ INITIAL_POINTS = 5
 SPARSE_GAP_STEPS = 4
 WARM_SPARSE_POINTS = 80
 OUTLIER_WINDOW = 1000
+MANY_OUTLIERS = 3  # in that window
 
 MAX_Z = 1e9
 CRITICAL_Z = 8.0
@@ -168,7 +169,8 @@ class LossDetector(FamilyDetector):
             hot = [item for item in self._recent_z if item[1] >= self._hot_z]
             typical = value if is_alone_enough else self.recent_median
             assert typical is not None
-            if (is_alone_enough or len(hot) >= self._hot_points) and self.excess(typical) >= self._min_excess:
+            is_enough = is_alone_enough or (len(hot) >= self._hot_points and self._is_more_than_chance(hot))
+            if is_enough and self.excess(typical) >= self._min_excess:
                 self._open_incident(step, value, int(hot[0][0]), typical)
                 return
         if z >= self._outlier_z:
@@ -176,6 +178,14 @@ class LossDetector(FamilyDetector):
         # A lone high point is cut rather than dropped so that the level keeps following a slow change.
         cut = self.level + self._hot_z * self.sigma if self.level is not None and self.sigma is not None else value
         baseline.accept(cut if is_hot and self.is_warm and not silenced else value)
+
+    def _is_more_than_chance(self, hot: list[list[float]]) -> bool:
+        """In a run full of odd batches three of them fall within five points now and then: there they must stand together."""
+        since = self.points - OUTLIER_WINDOW
+        if sum(at > since for at in self._outliers_at) < MANY_OUTLIERS:
+            return True
+        newest = list(self._recent_z)[-self._hot_points :]
+        return len(hot) > self._hot_points or all(item[1] >= self._hot_z for item in newest)
 
     def _open_incident(self, step: Step, value: float, first_step: int, typical: float) -> None:
         self.incident = {
