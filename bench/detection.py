@@ -43,6 +43,7 @@ LOSS_EVENTS = {
     "loss_spike_recovers", "loss_spike_slow", "loss_spike_diverges", "loss_ramp_diverges", "resume_loss_jump", "plateau_not_learning",
 }  # fmt: skip
 MIN_REAL_POINTS = 200
+MIN_HOST_POINTS = 4000
 MIN_THROUGHPUT_POINTS = 2000
 
 
@@ -181,7 +182,7 @@ def compare(seeds: Iterable[int], points: int, real: dict[str, Curve], labels: d
             counted["made-up"] += points
             for name, alarms in alarms_of(curve).items():
                 scores.setdefault(name, Score()).false["made-up"] += incidents(alarms)
-    sound = [name for name in real if all(label.kind.startswith("clean") for label in labels.get(name, []))]
+    sound = [name for name in real if _is_sound(real[name], labels.get(name, []))]
     for name, curve in real.items():
         _score_real(curve, labels.get(name, []), scores, counted)
     for fault, size, within in COMPARED:
@@ -199,6 +200,16 @@ def compare(seeds: Iterable[int], points: int, real: dict[str, Curve], labels: d
                 scores[name].found.setdefault((fault, size), []).append(delay)
     heads = ["method", "false, made-up", "false, real", *(f"{fault} {size:g}" for fault, size, _ in COMPARED), "real events"]
     table(heads, ([name, *score.cells(counted)] for name, score in scores.items()))
+
+
+def _is_sound(curve: Curve, labels: list[Label]) -> bool:
+    """Whether faults may be put into a real curve: healthy, long enough, and with progress that can be lost."""
+    is_long = len(curve.loss) >= MIN_HOST_POINTS
+    return (
+        is_long
+        and all(label.kind.startswith("clean") for label in labels)
+        and curve.base[0] - curve.base[-1] > 10 * curve.sigma[0]
+    )
 
 
 def _score_real(curve: Curve, labels: list[Label], scores: dict[str, Score], counted: Counter[str]) -> None:
