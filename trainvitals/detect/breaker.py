@@ -130,7 +130,8 @@ def decide(state: BreakerState, seen: Seen, limits: BreakerLimits) -> tuple[Brea
     cause, is_nonfinite = _cause(state, seen, limits)
     if cause is None:
         in_a_row = max(1, limits.anomalous_in_a_row)
-        if seen.is_anomalous and state.anomalous == in_a_row and limits.anomalous_action == "alert":
+        is_news = state.anomalous == in_a_row and not state.is_latched
+        if seen.is_anomalous and is_news and limits.anomalous_action == "alert":
             return state, Decision("alert", f"{in_a_row} anomalous points in a row; most such spikes heal by themselves")
         return state, _progress(state, limits)
     if state.is_latched:
