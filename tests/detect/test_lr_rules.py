@@ -87,6 +87,8 @@ def test_a_part_that_the_log_lacks_is_not_guessed():
          Schedule(6e-4, 6e-5, 10, 100, "cosine")),
         ({"lr": 1e-3, "warmup_steps": 20, "steps": 1000, "decay_type": "cosine", "decay_ratio": 0.2, "min_lr_factor": 0.1},
          Schedule(1e-3, 1e-4, 20, 1000, "wsd", tail_steps=200, tail="cosine")),
+        ({"lr": 1.5e-4, "lr_decay_style": "cosine", "lr_decay_iters": 800, "warmup": 0.01, "min_lr": 1e-5},
+         Schedule(1.5e-4, 1e-5, 8, 800, "cosine")),
         ({"learning_rate": 1e-4, "lr_scheduler_type": "constant_with_warmup", "warmup_steps": 5}, Schedule(1e-4, 0.0, 5, 0, "constant")),
     ],
 )  # fmt: skip
@@ -119,6 +121,16 @@ def test_schedules_go_where_they_should():
     tail = Schedule(1.0, 0.0, 10, 100, "wsd", tail_steps=50)
     assert [tail.lr_at(s) for s in (10, 50, 75, 100)] == [1.0, 1.0, 0.5, 0.0]
     assert Schedule(1.0, 0.0, 100, 0, "inverse_sqrt").lr_at(400) == pytest.approx(0.5)
+
+
+def test_steps_of_other_sections_are_not_those_of_the_schedule_and_two_of_a_name_are_none():
+    titan = {
+        "optimizer.lr": 3e-4, "lr_scheduler.warmup_steps": 200, "lr_scheduler.decay_type": "linear", "lr_scheduler.decay_ratio": 0.2,
+        "training.steps": 2000, "validation.steps": 10,
+    }  # fmt: skip
+    half = steps(1, 600, lambda s: 1.5e-4 if s > 300 else Schedule(3e-4, 0.0, 200, 2000, "wsd", tail_steps=400).lr_at(s))
+    assert of_rule(find([settings_told(titan), *half]), "lr_schedule_mismatch")
+    assert not of_rule(find([settings_told({**titan, "critic.lr": 1e-5}), *half]), "lr_schedule_mismatch")
 
 
 @pytest.mark.parametrize("every", [1, 10])

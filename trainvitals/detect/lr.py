@@ -18,6 +18,8 @@ TREND_POINTS = 20
 MAX_MISSING_POINTS = 20
 FEW_OF_PEAK = 0.002  # of the highest learning rate: what a log that prints few digits rounds away
 MAX_VALUE_CHARACTERS = 100
+MAX_KEY_CHARACTERS = 300
+OTHER_STEPS = ("valid", "eval", "checkpoint", "profil", "metrics")  # sections whose steps are no schedule (torchtitan)
 
 _RESUME, _SCHEDULE = "resume_lr_mismatch", "lr_schedule_mismatch"
 
@@ -132,7 +134,9 @@ class LrDetector(FamilyDetector):
             return
         found: dict[str, Any] = {}
         for key, value in values.items():
-            name = str(key).rsplit(".", 1)[-1].lower().replace("-", "_")
+            prefix, _, name = str(key)[:MAX_KEY_CHARACTERS].lower().replace("-", "_").rpartition(".")
+            if any(word in prefix for word in OTHER_STEPS):
+                continue
             if name in KEYS and (value is None or isinstance(value, (bool, int, float, str))):
                 if name in found and found[name] != value:
                     return  # two of a name: whose is meant is not said

@@ -18,7 +18,7 @@ KEYS = frozenset(
         "lr_warmup_iters", "lr_warmup_fraction", "lr_warmup_init", "lr_warmup_samples", "decay_steps", "lr_decay_steps", "lr_decay_iters",
         "lr_decay_samples", "lr_decay_style", "lr_scheduler_type", "lr_schedule", "decay_type", "decay_ratio", "decay_lr", "lr_wsd_decay_iters",
         "lr_wsd_decay_style", "wsd_decay_steps", "wsd_decay_style", "max_steps", "max_iters", "train_iters", "steps", "train_samples",
-        "rampup_batch_size",
+        "rampup_batch_size", "warmup",
     }
 )  # fmt: skip
 _STYLES = {
@@ -101,7 +101,9 @@ def declared(settings: Mapping[str, object]) -> Schedule | None:
         return None  # counted in samples
     end = total or 0.0
     warmup = number.first("lr_warmup_steps", "lr_warmup_iters", "warmup_steps", "warmup_iters") or 0.0
-    ratio = number.first("lr_warmup_fraction", "warmup_ratio")
+    ratio = number.first("lr_warmup_fraction", "warmup_ratio", "warmup")
+    if ratio is not None and not 0 <= ratio <= 1:
+        return None
     if 0 < warmup < 1:
         warmup, ratio = 0.0, warmup
     if not warmup and ratio:
