@@ -139,3 +139,24 @@ def test_progress_given_back_pages_when_it_lasts_and_not_for_a_chance_of_three()
     places = tuple(range(600, 606))
     (told,) = of_rule(find(curve(800, keep=("loss",), change=change)), "loss_spike")
     assert told.severity is Severity.CRITICAL
+
+
+def test_a_rise_so_slow_that_the_usual_level_follows_it_becomes_critical_and_trips_the_breaker() -> None:
+    def change(k: int, values: dict[str, float]) -> None:
+        values["loss"] += min(1.5, 1.5 * max(0, k - 1000) / 200)
+
+    found = find(curve(1500, noise=0.12, keep=("loss",), change=change))
+    critical = [f for f in found if f.severity is Severity.CRITICAL and f.rule != "breaker_trip"]
+    assert 1000 < min(f.detected_step for f in critical) <= 1120
+    (spike,) = of_rule(found, "loss_spike")
+    assert spike.expected == pytest.approx(3.75, abs=0.1)
+    (trip,) = of_rule(found, "breaker_trip")
+    assert 1100 < trip.detected_step <= 1250
+
+
+def test_a_slow_rise_of_two_percent_is_no_spike() -> None:
+    def change(k: int, values: dict[str, float]) -> None:
+        values["loss"] += min(0.08, 0.08 * max(0, k - 1000) / 200)
+
+    found = find(curve(1800, noise=0.01, keep=("loss",), change=change))
+    assert of_rule(found, "loss_spike") == of_rule(found, "loss_divergence") == []

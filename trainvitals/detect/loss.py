@@ -187,6 +187,19 @@ class LossDetector(FamilyDetector):
         newest = list(self._recent_z)[-self._hot_points :]
         return len(hot) > self._hot_points or all(item[1] >= self._hot_z for item in newest)
 
+    def open_from_shift(self, step: Step, first_step: int, level: float, sigma: float, typical: float) -> None:
+        """A rise so slow that the usual level followed it: go back to the level and spread from before it, and watch from there.
+
+        Does nothing unless the rise is as high as a divergence and as clear as a spike over that level.
+        """
+        if self.incident is not None or not self.is_warm or self.context.is_silenced("loss_spike"):
+            return
+        rise = typical - level
+        if rise < self._hot_z * sigma or rise < self._diverged_excess * abs(level):
+            return
+        self.level, self.sigma = level, sigma
+        self._open_incident(step, typical, first_step, typical)
+
     def _open_incident(self, step: Step, value: float, first_step: int, typical: float) -> None:
         self.incident = {
             "first_step": first_step, "point": self.points, "level": self.level, "sigma": self.sigma,
