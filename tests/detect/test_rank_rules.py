@@ -69,6 +69,14 @@ def test_a_rank_whose_loss_stands_apart_is_named(ranks):
     assert "rank 5 has the highest loss of all ranks" in mismatch.message
 
 
+@pytest.mark.parametrize(("ranks", "sigma"), [(8, 1.5), (8, 2), (64, 2)])
+def test_a_small_bias_is_found_from_how_often_a_rank_is_the_worst(ranks, sigma):
+    records = sampled(500, ranks=ranks, loss=lambda n, rank: 0.02 * sigma if rank == 5 and n >= 20 else 0.0)
+    mismatch = of_rule(find(records), "rank_loss_mismatch")[0]
+    assert mismatch.data["rank"] == 5 and mismatch.detected_step <= 320 * EVERY
+    assert mismatch.severity is Severity.WARNING
+
+
 def test_a_mismatch_that_ends_is_closed():
     records = sampled(80, loss=lambda n, rank: -0.3 if rank == 2 and 20 <= n < 45 else 0.0)
     (mismatch,) = of_rule(find(records), "rank_loss_mismatch")
@@ -163,7 +171,7 @@ def test_the_state_is_small_and_continues_exactly():
     for begin in range(0, 80, 7):
         parts += feed(engine, records[begin : begin + 7])
         state = json.loads(json.dumps(engine.to_state(), allow_nan=False))
-        assert len(json.dumps(state["_ranks"])) < 6_000
+        assert len(json.dumps(state["_ranks"])) < 20_000
         engine = Engine("run")
         engine.restore(state)
     assert parts == whole

@@ -7,7 +7,7 @@ again and again does. Only the time before the first all-reduce tells a slow ran
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Mapping
 from typing import Any
 
@@ -17,6 +17,7 @@ from trainvitals.detect.statistics import median
 from trainvitals.records import Event, Severity, Step
 
 MAX_WINDOW = 50
+MAX_LONG = 400
 USUAL_SAMPLES = 9
 MIN_USUAL_SAMPLES = 3
 EQUAL_SHARE = 1e-6  # ranks whose losses are this close hold the same, reduced one
@@ -32,13 +33,15 @@ class RankDetector(FamilyDetector):
     family = "rank"
     rules = (_MISMATCH, _STRAGGLER, _SILENT)
     STATE = (
-        "ledger", "_worst", "_slowest", "_equal", "_unequal", "_bad_counts", "_good", "_missing_counts", "_silent", "_why",
+        "ledger", "_worst", "_long", "_slowest", "_equal", "_unequal", "_bad_counts", "_good", "_missing_counts", "_silent", "_why",
         "_is_pipelined", "_first_slowest",
     )  # fmt: skip
 
     def __init__(self, context: Context, tuned: Tuned) -> None:
         super().__init__(context, tuned)
         self._worst: deque[list[float]] = deque(maxlen=self._window(_MISMATCH))  # [rank, 1 above or -1 below, share of the mean]
+        often = int(min(float(MAX_LONG), max(1.0, self.numbers[_MISMATCH]["often_of_samples"])))
+        self._long: deque[list[float]] = deque(maxlen=often)
         self._slowest: deque[list[float]] = deque(maxlen=self._window(_STRAGGLER))  # [rank, excess, seconds]
         self._equal = 0  # samples in a row
         self._unequal = 0
@@ -69,6 +72,7 @@ class RankDetector(FamilyDetector):
         for rule in self.rules:
             self.ledger.close(rule, ending="; the trainer was started again")
         self._worst.clear()
+        self._long.clear()
         self._slowest.clear()
         self._bad_counts.clear()
         self._missing_counts.clear()
@@ -111,6 +115,7 @@ class RankDetector(FamilyDetector):
             return
         is_above = high - mean >= mean - low
         self._worst.append([rank, 1 if is_above else -1, (high - mean if is_above else mean - low) / size])
+        self._long.append(self._worst[-1])
         same = [item for item in self._worst if item[:2] == self._worst[-1][:2]]
         excess = median([item[2] for item in same])
         if len(same) >= numbers["same_rank_samples"] and excess >= numbers["min_excess"] / numbers["sensitivity"]:
@@ -124,6 +129,29 @@ class RankDetector(FamilyDetector):
             told = self.ledger.open[_MISMATCH].data.get("rank")
             if sum(1 for item in self._worst if item[0] == told) < numbers["same_rank_samples"] / 2:
                 self._end("same", f"; no longer from step {format_step(step.step)} on")
+        self._judge_frequency(step, mean)
+
+    def _judge_frequency(self, step: Step, mean: float) -> None:
+        """A small bias makes a rank the worst not always, but far more often than any other."""
+        numbers = self.numbers[_MISMATCH]
+        if len(self._long) < numbers["often_of_samples"]:
+            return
+        counts = Counter((item[0], item[1]) for item in self._long)
+        (first, top), *others = counts.most_common(2)
+        least = numbers["often_share"] * len(self._long)
+        if self._why == "often" and _MISMATCH in self.ledger.open:
+            told = self.ledger.open[_MISMATCH].data.get("rank")
+            if sum(count for key, count in counts.items() if key[0] == told) < least / 2:
+                self._end("often", f"; no longer from step {format_step(step.step)} on")
+            return
+        excess = median([item[2] for item in self._long if (item[0], item[1]) == first])
+        is_alone = top >= numbers["often_ratio"] * (others[0][1] if others else 0)
+        if top >= least and is_alone and excess >= numbers["min_excess"] / numbers["sensitivity"]:
+            text = (
+                f"rank {int(first[0])} has the {'highest' if first[1] > 0 else 'lowest'} loss of all ranks in {top} of {len(self._long)} "
+                f"samples, far more often than any other, then {100 * excess:.1f} % from their mean {format_value(mean)}: its data, or its GPU"
+            )
+            self._tell("often", text, excess, {"rank": int(first[0])})
 
     def _judge_nonfinite(self, step: Step) -> None:
         count, counts = int(step.values.get("loss_rank_nonfinite", 0)), self._bad_counts
