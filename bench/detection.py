@@ -1,124 +1,50 @@
-"""False alarms on made-up healthy curves, recall on injected faults, and the cost of a point. Prints Markdown tables.
+"""Score card of the rules: false alarms, recall by size of fault, real curves, rival methods, cost. Prints Markdown tables.
 
-    python -m bench.detection [--seeds 8] [--points 20000]
+    python -m bench.detection [--seeds 8] [--points 20000] [--series DIR --labels FILE]
 
-Curves come from this file alone (seeded), so they show how the rules behave, not how often real runs fault.
+Made-up curves are seeded (``--first-seed``, for a fresh draw). DIR holds CSVs of real runs (step, loss, grad_norm, lr, throughput; .gz is
+fine), FILE says what is in them (name, kind, first_step, last_step, sure); without them those parts of the tables are left out.
 """
 
 from __future__ import annotations
 
 import argparse
+import copy
 import json
 import math
 import random
 import statistics
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Sequence
+from pathlib import Path
 
+from bench.detection_baselines import BASELINES
+from bench.detection_curves import AVERAGED_STEPS, NOISE_CLASSES, Curve, Label, healthy, inject, read_curve, read_labels, records
 from trainvitals.detect.engine import Engine
 from trainvitals.records import Event, Finding, Severity, Step
 
-START_NS = 1_767_225_600_000_000_000
-NOISE_CLASSES = ("plain", "batch_ramp", "averaged", "gaps", "resumes", "heavy_tails", "quantised")
-
-
-@dataclass(frozen=True)
-class Curve:
-    """``loss``, ``sigma`` (its noise), ``base`` (without noise), ``grad_norm``, ``tokens_per_s`` per step from 1."""
-
-    loss: list[float]
-    sigma: list[float]
-    base: list[float]
-    grad_norm: list[float]
-    tokens_per_s: list[float]
-    step_time_s: list[float]
-
-
-def heavy(rng: random.Random, freedom: float = 8.0) -> float:
-    """Student's t of unit variance."""
-    return rng.gauss(0, 1) / math.sqrt(rng.gammavariate(freedom / 2, 2) / freedom) / math.sqrt(freedom / (freedom - 2))
-
-
-def healthy(rng: random.Random, points: int, noise: str) -> Curve:
-    """Power law after a warm-up, cosine or WSD end, noise that shrinks with the loss, isolated odd batches."""
-    floor, power, scale, warmup = rng.uniform(1.6, 2.6), rng.uniform(0.25, 0.5), rng.uniform(20, 200), rng.randint(200, 2000)
-    height = rng.uniform(10.4, 11.2) - floor
-    schedule, end_gain = rng.choice(["cosine", "wsd", "constant"]), rng.uniform(0.04, 0.12)
-    rank = noise == "heavy_tails"
-    spread = rng.uniform(0.08, 0.16) if rank else rng.uniform(0.006, 0.05)
-    odd_share = 8e-3 if rank else 1e-3
-    memory = rng.uniform(0, 0.3)
-    ramps = sorted(rng.randint(500, max(501, points // 2)) for _ in range(3)) if noise == "batch_ramp" else []
-    usual_s, usual_tokens, wander = rng.uniform(2, 20), rng.uniform(1e5, 1e7), rng.uniform(0.003, 0.02)
-    evaluation = rng.uniform(2, 9)  # times a step; longer ones are for announced phases, see docs/detection.md
-    carried = slow = 0.0
-    curve = Curve([], [], [], [], [], [])
-    for t in range(1, points + 1):
-        effective = t * t / (2 * warmup) if t < warmup else t - warmup / 2
-        base = floor + height * ((effective + scale) / scale) ** -power
-        if schedule == "cosine":
-            base -= end_gain * (1 - math.cos(math.pi * t / points)) / 2
-        elif schedule == "wsd" and t > 0.8 * points:
-            base -= end_gain * math.sqrt((t - 0.8 * points) / (0.2 * points))
-        sigma = spread * (base / (floor + 0.5)) ** 0.8 / math.sqrt(1.5) ** sum(t > at for at in ramps)
-        carried = memory * carried + math.sqrt(1 - memory**2) * heavy(rng)
-        loss = base + sigma * carried
-        if rng.random() < odd_share:
-            loss += sigma * (4 + rng.expovariate(0.25))
-        slow = 0.999 * slow + rng.gauss(0, wander * math.sqrt(1 - 0.999**2))
-        seconds = usual_s * math.exp(rng.gauss(0, 0.01) - slow)
-        if t % 500 == 0:
-            seconds *= evaluation * rng.uniform(0.8, 1.2)
-        elif rng.random() < 2e-3:
-            seconds *= rng.uniform(1.5, 5)
-        if noise == "quantised":
-            loss = round(loss * 64) / 64
-        curve.loss.append(loss)
-        curve.sigma.append(sigma)
-        curve.base.append(base)
-        curve.grad_norm.append(math.exp(heavy(rng, 5) * 0.2) * (0.2 + 2 / math.sqrt(1 + t / 50)))
-        curve.tokens_per_s.append(usual_tokens * usual_s / seconds)
-        curve.step_time_s.append(seconds)
-    return curve
-
-
-def records(rng: random.Random, curve: Curve, noise: str = "plain") -> Iterator[Step | Event]:
-    """The curve as the engine reads it: averaged over ten, with holes and repeats, or with five clean resumes."""
-    time_ns, points = START_NS, len(curve.loss)
-    resumes = sorted(rng.randint(points // 5, points - 1) for _ in range(5)) if noise == "resumes" else []
-    attempt, t = 1, 0
-    ten: list[int] = []
-    while t < points:
-        time_ns += round(curve.step_time_s[t] * 1e9)
-        step = Step(
-            t + 1, attempt, time_ns,
-            {"loss": curve.loss[t], "grad_norm": curve.grad_norm[t], "tokens_per_s": curve.tokens_per_s[t]},
-        )  # fmt: skip
-        if attempt > 1:
-            step = replace(step, values={**step.values, "loss": curve.loss[t] + rng.gauss(0, 0.02) * curve.sigma[t]})
-        if noise == "averaged":
-            ten.append(t)
-            if len(ten) == 10:
-                means = {
-                    "loss": statistics.fmean(curve.loss[i] for i in ten),
-                    "grad_norm": statistics.fmean(curve.grad_norm[i] for i in ten),
-                    "tokens_per_s": statistics.fmean(curve.tokens_per_s[i] for i in ten),
-                }
-                yield replace(step, values=means)
-                ten = []
-        elif noise != "gaps" or rng.random() > 0.1:
-            yield step
-            if noise == "gaps" and rng.random() < 0.02:
-                yield step
-        t += 1
-        if resumes and t == resumes[0]:
-            resumes.pop(0)
-            t = max(0, t - rng.randint(100, 600))
-            attempt += 1
-            time_ns += 300_000_000_000
-            yield Event("attempt_start", time_ns, attempt=attempt, data={"attempt": attempt})
+MERGE_POINTS = 200  # alarms this close are one incident
+EARLY_POINTS = 20
+LOSS_RULES = {"loss_spike", "loss_divergence", "loss_level_shift", "loss_drift", "loss_nonfinite"}
+FAULTS: tuple[tuple[str, tuple[float, ...], set[str]], ...] = (
+    ("spike", (4, 6, 10, 20), LOSS_RULES),
+    ("blow-up", (0.02, 0.05, 0.2), LOSS_RULES),
+    ("drift", (0.01, 0.02, 0.05), LOSS_RULES),
+    ("shift", (0.01, 0.02), LOSS_RULES),
+    ("NaN", (1,), {"loss_nonfinite"}),
+    ("grad norm", (5, 20), {"grad_norm_spike"}),
+    ("throughput", (0.05, 0.1, 0.2, 0.5), {"throughput_drop"}),
+)
+COMPARED: tuple[tuple[str, float, int], ...] = (  # fault, size, points within which it must be found
+    ("spike", 6, 200), ("spike", 10, 200), ("spike", 20, 200), ("blow-up", 0.05, 600), ("blow-up", 0.2, 600), ("drift", 0.02, 3000),
+)  # fmt: skip
+LOSS_EVENTS = {
+    "loss_spike_recovers", "loss_spike_slow", "loss_spike_diverges", "loss_ramp_diverges", "resume_loss_jump", "plateau_not_learning",
+}  # fmt: skip
+MIN_REAL_POINTS = 200
+MIN_HOST_POINTS = 4000
+MIN_THROUGHPUT_POINTS = 2000
 
 
 def findings(items: Iterable[Step | Event]) -> tuple[list[Finding], int]:
@@ -133,125 +59,273 @@ def findings(items: Iterable[Step | Event]) -> tuple[list[Finding], int]:
     return list(newest.values()), points
 
 
-def inject(curve: Curve, at: int, fault: str, size: float, rng: random.Random) -> None:
-    """Change the curve from ``at`` on. Sizes: spike in sigma, blow-up in lost progress, the others as shares."""
-    rise, decay = rng.randint(1, 7), rng.choice([5, 20, 80])
-    ramp = rng.randint(20, 200)
-    for k, t in enumerate(range(at, len(curve.loss))):
-        if fault == "spike":
-            curve.loss[t] += size * curve.sigma[at] * ((k + 1) / rise if k < rise else math.exp(-(k - rise) / decay))
-        elif fault == "blow-up":
-            curve.loss[t] += size * (curve.base[0] - curve.base[at]) * min(1.0, (k + 1) / ramp)
-        elif fault == "drift":
-            curve.loss[t] += curve.base[at] * size * k / 1000 + curve.base[at] - curve.base[t]
-        elif fault == "shift":
-            curve.loss[t] += curve.base[at] * size
-        elif fault == "NaN":
-            curve.loss[t] = math.nan
-        elif fault == "grad norm":
-            curve.grad_norm[t] *= size if k < 20 else 1.0
-        elif fault == "throughput":
-            curve.tokens_per_s[t] *= 1 - size
-            curve.step_time_s[t] /= 1 - size
+def is_alarm(found: Finding) -> bool:
+    """Whether a person would hear of it."""
+    return found.severity is not Severity.INFO and found.rule != "breaker_trip"
 
 
-LOSS_RULES = {"loss_spike", "loss_divergence", "loss_level_shift", "loss_drift", "loss_nonfinite"}
-FAULTS: tuple[tuple[str, tuple[float, ...], set[str]], ...] = (
-    ("spike", (6, 10, 20), LOSS_RULES),
-    ("blow-up", (0.02, 0.05, 0.2), LOSS_RULES),
-    ("drift", (0.01, 0.02, 0.05), LOSS_RULES),
-    ("shift", (0.01, 0.02), LOSS_RULES),
-    ("NaN", (1,), {"loss_nonfinite"}),
-    ("grad norm", (5, 20), {"grad_norm_spike"}),
-    ("throughput", (0.05, 0.1, 0.2, 0.5), {"throughput_drop"}),
-)
+def table(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    """Markdown."""
+    print("| " + " | ".join(heads) + " |\n|" + "---|" * len(heads))
+    for row in rows:
+        print("| " + " | ".join(str(cell) for cell in row) + " |", flush=True)
+    print()
 
 
-def _as_logged(items: Iterable[Step | Event]) -> Iterator[Step | Event]:
-    """NaN moves from the values to ``nonfinite``, as every source tells it."""
-    for item in items:
-        if isinstance(item, Step) and math.isnan(item.values["loss"]):
-            values = {name: value for name, value in item.values.items() if name != "loss"}
-            yield replace(item, values=values, nonfinite={"loss": "nan"})
-        else:
-            yield item
-
-
-def false_alarms(seeds: int, points: int) -> None:
+def false_alarms(seeds: Iterable[int], points: int) -> None:
     """Healthy curves only: every warning is false."""
-    print(
-        "| noise class | points | info | false warnings | false criticals | breaker trips | rules |\n|---|---|---|---|---|---|---|"
-    )
-    total: Counter[str] = Counter()
+    print("Made-up healthy curves\n")
+    rows, total, seeds = [], Counter[str](), list(seeds)
     for noise in NOISE_CLASSES:
-        row: Counter[str] = Counter()
-        rules: Counter[str] = Counter()
-        for seed in range(seeds):
+        row, rules = Counter[str](), Counter[str]()
+        for seed in seeds:
             rng = random.Random(f"healthy/{noise}/{seed}")
-            found, count = findings(records(rng, healthy(rng, points * (5 if noise == "averaged" else 1), noise), noise))
+            curve = healthy(rng, points * (AVERAGED_STEPS // 2 if noise == "averaged" else 1), noise)
+            found, count = findings(records(rng, curve, noise))
             row["points"] += count
             for finding in found:
-                if finding.rule == "breaker_trip":
-                    row["trips"] += 1
-                elif finding.severity is Severity.INFO:
-                    row["info"] += 1
-                else:
-                    row[finding.severity.value] += 1
-                    rules[finding.rule] += 1
+                kind = "trip" if finding.rule == "breaker_trip" else finding.severity.value
+                row[kind] += 1
+                if is_alarm(finding):
+                    row[finding.family] += 1
+                    rules[f"{finding.rule}{' critical' if finding.severity is Severity.CRITICAL else ''}"] += 1
         total.update(row)
         told = ", ".join(f"{rule} {count}" for rule, count in rules.items()) or "–"
-        print(f"| {noise} | {row['points']:,} | {row['info']} | {row['warning']} | {row['critical']} | {row['trips']} | {told} |")
-    share = 1e5 * (total["warning"] + total["critical"]) / max(1, total["points"])
-    print(
-        f"| all | {total['points']:,} | {total['info']} | {total['warning']} | {total['critical']} | {total['trips']} | {share:.2f} per 100,000 points |"
-    )
+        rows.append((noise, f"{row['points']:,}", row["info"], row["warning"], row["critical"], row["trip"], told))
+    share = {
+        family: f"{family} {1e5 * total[family] / total['points']:.2f}"
+        for family in ("loss", "grad_norm", "throughput", "liveness")
+    }
+    told = ", ".join(share.values()) + " per 100,000"
+    rows.append(("all", f"{total['points']:,}", total["info"], total["warning"], total["critical"], total["trip"], told))
+    table(("noise", "points", "info", "false warnings", "false criticals", "breaker trips", "which"), rows)
 
 
-def recall(seeds: int, points: int, make: Callable[[random.Random, int, str], Curve] = healthy) -> None:
+def recall(seeds: Iterable[int], points: int) -> None:
     """Faults of graded size, at a random place of the second half."""
-    print("\n| fault | size | found | critical | median delay (points) | breaker trips |\n|---|---|---|---|---|---|")
+    print("Faults in made-up curves\n")
+    rows, seeds = [], list(seeds)
     for fault, sizes, rules in FAULTS:
         for size in sizes:
             delays: list[int] = []
             critical = trips = 0
-            for seed in range(seeds):
+            for seed in seeds:
                 rng = random.Random(f"fault/{fault}/{seed}")
-                curve = make(rng, points, ("plain", "heavy_tails")[seed % 2] if fault != "NaN" else "plain")
+                curve = healthy(rng, points, ("plain", "heavy_tails")[seed % 2] if fault != "NaN" else "plain")
                 at = rng.randint(points // 2, points - 3000)
                 inject(curve, at, fault, size, rng)
-                found, _ = findings(_as_logged(records(rng, curve)))
-                hits = [f for f in found if f.rule in rules and f.severity is not Severity.INFO and f.detected_step > at]
+                found, _ = findings(records(rng, curve))
+                hits = [f for f in found if f.rule in rules and is_alarm(f) and f.detected_step > at]
                 if hits:
                     delays.append(min(f.detected_step for f in hits) - at - 1)
                 critical += any(f.severity is Severity.CRITICAL for f in hits)
                 trips += any(f.rule == "breaker_trip" and f.detected_step > at for f in found)
-            middle = f"{statistics.median(delays):.0f}" if delays else "–"
-            print(f"| {fault} | {size:g} | {len(delays)}/{seeds} | {critical}/{seeds} | {middle} | {trips}/{seeds} |")
+            count = len(seeds)
+            rows.append(
+                (fault, f"{size:g}", f"{len(delays)}/{count}", f"{critical}/{count}", _median(delays), f"{trips}/{count}")
+            )
+    table(("fault", "size", "found", "critical", "median delay (points)", "breaker trips"), rows)
+
+
+# -- side by side with rival methods --------------------------------------------------------------------------------------
+
+
+def alarms_of_rules(curve: Curve) -> list[int]:
+    """Indices at which the loss rules raised a warning, from the loss alone."""
+    bare = copy.copy(curve)
+    bare.grad_norm, bare.lr, bare.tokens_per_s = [], [], [math.nan] * len(curve.loss)
+    found, _ = findings(records(random.Random(0), bare))
+    return sorted(f.detected_step // curve.spacing - 1 for f in found if is_alarm(f) and f.family == "loss")
+
+
+def alarms_of(curve: Curve) -> dict[str, list[int]]:
+    """Method -> indices of alarmed points."""
+    return {"**Trainvitals, loss rules**": alarms_of_rules(curve)} | {name: rule(curve.loss) for name, rule in BASELINES.items()}
+
+
+def incidents(alarms: Iterable[int]) -> int:
+    """Alarms at most ``MERGE_POINTS`` apart count once."""
+    count, last = 0, -(10**9)
+    for at in alarms:
+        count += at - last > MERGE_POINTS
+        last = at
+    return count
+
+
+class Score:
+    """What one method did on all curves."""
+
+    def __init__(self) -> None:
+        self.false = Counter[str]()
+        self.found: dict[tuple[str, float], list[int | None]] = {}
+        self.real: list[int | None] = []
+
+    def cells(self, points: Counter[str]) -> list[str]:
+        """The columns of its row, after the name."""
+        cells = [f"{1e5 * self.false[kind] / points[kind]:.1f}" if points[kind] else "–" for kind in ("made-up", "real")]
+        for fault, size, _ in COMPARED:
+            delays = self.found[fault, size]
+            hits = [delay for delay in delays if delay is not None]
+            cells.append(f"{len(hits) / len(delays):.2f} ({_median(hits)})")
+        hits = [delay for delay in self.real if delay is not None]
+        return [*cells, f"{len(hits)}/{len(self.real)} ({_median(hits)})" if self.real else "–"]
+
+
+def compare(seeds: Iterable[int], points: int, real: dict[str, Curve], labels: dict[str, list[Label]]) -> None:
+    """One table: false incidents and recall of our rules and of their rivals, on the same losses."""
+    print("Loss rules beside what else people use: false incidents per 100,000 points, found (median delay in points)\n")
+    scores: dict[str, Score] = {}
+    counted, seeds = Counter[str](), list(seeds)
+    for noise in ("plain", "batch_ramp", "heavy_tails", "quantised"):
+        for seed in seeds:
+            curve = healthy(random.Random(f"healthy/{noise}/{seed}"), points, noise)
+            counted["made-up"] += points
+            for name, alarms in alarms_of(curve).items():
+                scores.setdefault(name, Score()).false["made-up"] += incidents(alarms)
+    sound = [name for name in real if _is_sound(real[name], labels.get(name, []))]
+    for name, curve in real.items():
+        _score_real(curve, labels.get(name, []), scores, counted)
+    for fault, size, within in COMPARED:
+        for seed in seeds:
+            rng = random.Random(f"compare/{fault}/{seed}")
+            if sound and seed % 2:
+                curve = copy.deepcopy(real[rng.choice(sound)])
+            else:
+                curve = healthy(rng, points, rng.choice(["plain", "heavy_tails"]))
+            count = len(curve.loss)
+            at = rng.randint(count // 2, max(count // 2, count - within - 1))
+            inject(curve, at, fault, size, rng)
+            for name, alarms in alarms_of(curve).items():
+                delay = next((alarm - at for alarm in alarms if at <= alarm < at + within), None)
+                scores[name].found.setdefault((fault, size), []).append(delay)
+    heads = ["method", "false, made-up", "false, real", *(f"{fault} {size:g}" for fault, size, _ in COMPARED), "real events"]
+    table(heads, ([name, *score.cells(counted)] for name, score in scores.items()))
+
+
+def _is_sound(curve: Curve, labels: list[Label]) -> bool:
+    """Whether faults may be put into a real curve: healthy, long enough, and with progress that can be lost."""
+    is_long = len(curve.loss) >= MIN_HOST_POINTS
+    return (
+        is_long
+        and all(label.kind.startswith("clean") for label in labels)
+        and curve.base[0] - curve.base[-1] > 10 * curve.sigma[0]
+    )
+
+
+def _score_real(curve: Curve, labels: list[Label], scores: dict[str, Score], counted: Counter[str]) -> None:
+    """Events of a labelled curve, and the alarms that touch none of its labels."""
+    counted["real"] += len(curve.loss)
+    spans = [(label, label.first_step // curve.spacing - 1, label.last_step // curve.spacing - 1) for label in labels]
+    spans = [span for span in spans if not span[0].kind.startswith("clean")]
+    for name, alarms in alarms_of(curve).items():
+        loose = [a for a in alarms if not any(lo - EARLY_POINTS <= a <= hi + MERGE_POINTS for _, lo, hi in spans)]
+        scores[name].false["real"] += incidents(loose)
+        for label, lo, hi in spans:
+            if label.is_sure and label.kind in LOSS_EVENTS:
+                delays = (a - lo for a in alarms if lo - EARLY_POINTS <= a <= hi + EARLY_POINTS)
+                scores[name].real.append(next(delays, None))
+
+
+# -- throughput, cost ------------------------------------------------------------------------------------------------------
+
+
+def throughput(seeds: Iterable[int], real: dict[str, Curve]) -> None:
+    """Drops put into the real throughput of runs, and what is found in it as it is."""
+    print("Drops in real throughput series\n")
+    rows, seeds = [], list(seeds)
+    for is_timed in (False, True):
+        for size in (0.0, 0.05, 0.1, 0.2):
+            found, tried, delays = 0, 0, []
+            for name, curve in real.items():
+                for seed in seeds if size else [0]:
+                    rng = random.Random(f"throughput/{name}/{seed}")
+                    changed = copy.deepcopy(curve)
+                    at = rng.randint(len(curve.loss) * 2 // 5, len(curve.loss) * 4 // 5) if size else 0
+                    inject(changed, at, "throughput", size, rng)
+                    changed.loss, changed.grad_norm, changed.lr = [math.nan] * len(curve.loss), [], []
+                    items: Iterable[Step | Event] = records(rng, changed)
+                    if not is_timed:
+                        items = (Step(step.step, 1, None, step.values) for step in items if isinstance(step, Step))
+                    hits = [f.detected_step // curve.spacing - 1 - at for f in findings(items)[0] if f.rule == "throughput_drop"]
+                    hits = [delay for delay in hits if delay >= 0]
+                    found += len(hits) if not size else bool(hits)
+                    tried += 1
+                    delays += [min(hits)] if hits else []
+            times = "with times (10 s buckets)" if is_timed else "without times (a point is a bucket)"
+            told = f"{found} warnings in {tried} series" if not size else f"{found}/{tried} ({found / tried:.2f})"
+            rows.append((times, f"{100 * size:g} %" if size else "none", told, _median(delays) if size else "–"))
+    table(("series", "drop", "found", "median delay (points)"), rows)
 
 
 def cost(points: int) -> None:
-    """CPU time of a point with four metrics, and the size of the saved state."""
+    """CPU time of a point per family, of all, and the size of the saved state."""
     rng = random.Random("cost")
     items = list(records(rng, healthy(rng, points, "plain")))
+    spent = Counter[str]()
     engine = Engine("bench")
-    begun = time.process_time()
+    whole = time.process_time()
     for item in items:
         engine.update(item)
-    spent = time.process_time() - begun
-    print(
-        f"\n{1e6 * spent / len(items):.1f} µs of CPU per point, all rules; saved state {len(json.dumps(engine.to_state())) / 1000:.0f} kB."
-    )
+    whole = time.process_time() - whole
+    timed = Engine("bench")
+    clock = time.thread_time_ns  # not the time of day: others use the machine
+    begun = clock()
+    for _ in range(10_000):
+        clock()
+    overhead = (clock() - begun) / 10_000
+    for detector in timed._detectors:
+        _time_into(detector, spent, overhead)
+    for item in items:
+        timed.update(item)
+    size = len(json.dumps(engine.to_state())) / 1000
+    print("CPU per point\n")
+    rows = [(family, f"{nanoseconds / 1e3 / len(items):.1f} µs") for family, nanoseconds in spent.most_common()]
+    table(("family", "per point"), [*rows, ("all, with the order of steps", f"{1e6 * whole / len(items):.1f} µs")])
+    print(f"The saved state is {size:.0f} kB.")
+
+
+def _time_into(detector: object, spent: Counter[str], overhead_ns: float) -> None:
+    inner, clock = detector.on_step, time.thread_time_ns  # type: ignore[attr-defined]
+
+    def on_step(step: Step) -> None:
+        begun = clock()
+        inner(step)
+        spent[detector.family] += clock() - begun - overhead_ns  # type: ignore[attr-defined]
+
+    detector.on_step = on_step  # type: ignore[attr-defined]
+
+
+def _median(values: Sequence[float]) -> str:
+    return f"{statistics.median(values):.0f}" if values else "–"
 
 
 def main() -> None:
     """Command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seeds", type=int, default=8)
-    parser.add_argument("--points", type=int, default=20_000)
+    parser.add_argument("--seeds", type=int, default=8, help="curves per cell")
+    parser.add_argument("--first-seed", type=int, default=0, help="0-99 were looked at while the rules were made")
+    parser.add_argument("--points", type=int, default=20_000, help="points per curve")
+    parser.add_argument("--series", type=Path, help="folder of real curves")
+    parser.add_argument("--labels", type=Path, help="CSV that says what is in them")
+    parser.add_argument("--only", choices=("false_alarms", "recall", "compare", "throughput", "cost"), help="one table")
     options = parser.parse_args()
-    false_alarms(options.seeds, options.points)
-    recall(options.seeds, min(options.points, 12_000))
-    cost(options.points)
+    seeds = range(options.first_seed, options.first_seed + options.seeds)
+    files = sorted(options.series.glob("*.csv*")) if options.series else []
+    real = {file.name.split(".csv")[0]: read_curve(file) for file in files}
+    real = {name: curve for name, curve in real.items() if len(curve.loss) >= MIN_REAL_POINTS}
+    labels = read_labels(options.labels) if options.labels else {}
+    fast = {n: c for n, c in real.items() if sum(value > 0 for value in c.tokens_per_s) >= MIN_THROUGHPUT_POINTS}
+    few = min(options.points, 12_000)
+    tables = {
+        "false_alarms": lambda: false_alarms(seeds, options.points),
+        "recall": lambda: recall(seeds, few),
+        "compare": lambda: compare(seeds, few, real, labels),
+        "throughput": lambda: throughput(seeds, fast) if fast else None,
+        "cost": lambda: cost(options.points),
+    }
+    for name, make in tables.items():
+        if options.only in (None, name):
+            make()
 
 
 if __name__ == "__main__":

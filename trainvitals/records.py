@@ -94,7 +94,7 @@ EVENT_KINDS: Mapping[str, str] = MappingProxyType(
         "attempt_end": "the trainer ended; data: attempt, last_step, reason, exit_code",
         "resume": "training continues from a checkpoint; step = the step it continues from",
         "phase": "data.phase = start|train|eval|checkpoint|paused|finished, data.state = begin|end",
-        "annotation": "a person's note; data.rules = rules it silences, data.by",
+        "annotation": "a person's note; data.rules = rules it silences, data.change = what was changed, data.points, data.by",
         "data": "data position: source, shards, sample_first, sample_last",
         "checkpoint": "state of a checkpoint: data = a CheckpointReport as a mapping; id = its path",
         "verification": "a verification ended; data: path, level, state, reasons",

@@ -93,7 +93,7 @@ def test_the_learning_rate_diverges_and_trips_the_breaker_once(findings: list[di
 def test_nothing_else_is_found(findings: list[dict[str, object]]) -> None:
     rules = {str(finding["rule"]) for finding in findings if finding["severity"] != "info"}
     expected = {
-        "loss_spike", "throughput_drop", "loss_nonfinite", "grad_norm_nonfinite", "run_dead", "loss_divergence", "breaker_trip",
+        "loss_spike", "throughput_drop", "loss_nonfinite", "grad_norm_nonfinite", "run_dead", "loss_divergence", "breaker_trip", "breaker_alert",
     }  # fmt: skip
     assert rules <= expected
     assert len(of(findings, "loss_spike")) <= 2

@@ -214,3 +214,85 @@ def test_other_limits_are_taken_from_the_settings():
     engine = Engine("run", breaker=BreakerSettings(nonfinite_in_a_row=20))
     (trip,) = of_rule(feed(engine, curve(700, change=change)), "breaker_trip")
     assert trip.detected_step == 620
+
+
+# -- N anomalous points in a row ----------------------------------------------------------------------------------------
+
+ODD = Seen("finite", is_anomalous=True)
+
+
+def test_ten_anomalous_points_in_a_row_are_told_once_and_pause_nothing():
+    _, decisions = drive(SETTLED, *[ODD] * 60)
+    kinds = [d.decision for d in decisions]
+    assert kinds.index("alert") == 9 and kinds.count("alert") == 1 and "pause" not in kinds
+
+
+def test_one_usual_point_starts_that_count_anew_and_a_missing_one_does_not():
+    _, decisions = drive(SETTLED, *[ODD] * 9, FINE, *[ODD] * 9)
+    assert {d.decision for d in decisions} == {"none"}
+    _, decisions = drive(SETTLED, *[ODD] * 5, MISSING, *[ODD] * 5)
+    assert decisions[-1].decision == "alert"
+
+
+def test_it_can_be_made_to_pause_and_is_held_by_the_same_things():
+    limits = replace(LIMITS, anomalous_action="pause", anomalous_in_a_row=4)
+    state = SETTLED
+    kinds = []
+    for _ in range(8):
+        state, decision = decide(state, ODD, limits)
+        kinds.append(decision.decision)
+    assert kinds == ["none"] * 3 + ["pause"] + ["hold"] * 4
+    state = started(SETTLED)
+    for _ in range(4):
+        state, decision = decide(state, ODD, limits)
+    assert decision.decision == "hold" and "quiet points" in decision.reason
+
+
+def test_it_can_be_switched_off():
+    state = SETTLED
+    for _ in range(50):
+        state, decision = decide(state, ODD, replace(LIMITS, anomalous_action="off"))
+        assert decision.decision == "none"
+
+
+def heals(k, values):
+    if k >= 600:
+        values["loss"] += 5.0 * math.exp(-(k - 600) / 40)
+
+
+def test_the_engine_tells_ten_in_a_row_and_pauses_only_when_that_was_chosen():
+    (alert,) = of_rule(find(curve(1200, change=heals)), "breaker_alert")
+    assert alert.severity is Severity.WARNING and alert.detected_step == 610 and not alert.is_open
+    engine = Engine("run", breaker=BreakerSettings(anomalous_action="pause"))
+    found = feed(engine, curve(1200, change=heals))
+    (trip,) = of_rule(found, "breaker_trip")
+    assert trip.detected_step == 610 and not of_rule(found, "breaker_alert")
+
+
+def test_a_note_that_silences_spikes_silences_the_count():
+    steps = curve(1200, change=heals)
+    found = find([*steps[:590], event("annotation", rules=["loss_*"]), *steps[590:]])
+    assert not of_rule(found, "breaker_alert")
+
+
+def test_every_change_of_the_decision_is_logged_with_its_reason():
+    def change(k, values):
+        if 600 <= k < 900:
+            values["loss"] += 1.5
+
+    engine = Engine("run")
+    feed(engine, curve(1200, first=20_001, change=change))
+    log = engine.take_breaker_log()
+    assert [entry["decision"] for entry in log] == ["count", "alert", "count", "pause", "none"]
+    assert all(entry["reason"] for entry in log) and log[3]["step"] >= 20_700
+    assert engine.take_breaker_log() == []
+
+
+def test_the_log_of_a_flickering_run_is_bounded():
+    def change(k, values):
+        if k >= 300 and k % 2:
+            values["loss"] = math.nan
+
+    engine = Engine("run")
+    feed(engine, curve(3000, change=change))
+    assert len(engine.take_breaker_log()) <= 50

@@ -219,7 +219,26 @@ def test_an_armed_breaker_asks_for_a_pause_once(bench):
     request = read_request(bench.dir)
     assert request.desired == "paused" and request.by == "breaker" and request.seq == 1
     decisions = bench.events("breaker")
-    assert [event.data["decision"] for event in decisions] == ["paused"]
+    assert [event.data["decision"] for event in decisions] == ["count", "paused"]
+
+
+@pytest.mark.parametrize("bench", [{"breaker": "armed"}], indirect=True)
+def test_a_pause_that_the_trainer_ignores_is_told_once_and_survives_a_restart(bench):
+    bench.status = object()
+    bench.header()
+    bench.train(0, 120)
+    bench.watchdog.turn()
+    bench.train(120, 4, loss=math.nan)
+    bench.watchdog.turn()
+    bench.clock.advance(1)
+    bench.watchdog.turn()
+    bench.start()
+    bench.train(124, 30, loss=math.nan)
+    bench.watchdog.turn()
+    bench.watchdog.turn()
+    told = {event.id: event for event in bench.events("finding") if event.data["rule"] == "pause_not_honoured"}
+    (finding,) = told.values()
+    assert finding.data["severity"] == "critical" and "asked to pause by breaker" in finding.text
 
 
 def test_a_breaker_in_dry_run_only_says_what_it_would_have_done(bench):
@@ -229,7 +248,7 @@ def test_a_breaker_in_dry_run_only_says_what_it_would_have_done(bench):
     bench.train(120, 4, loss=math.nan)
     bench.watchdog.turn()
     assert read_request(bench.dir).seq == 0
-    assert [event.data["decision"] for event in bench.events("breaker")] == ["would_pause"]
+    assert [event.data["decision"] for event in bench.events("breaker")] == ["count", "would_pause"]
 
 
 @pytest.mark.parametrize("bench", [{"breaker": "armed"}], indirect=True)
@@ -241,7 +260,7 @@ def test_a_breaker_pauses_nobody_for_history(bench):
     bench.clock.advance(3600)
     bench.watchdog.turn()
     assert read_request(bench.dir).seq == 0
-    assert [event.data["decision"] for event in bench.events("breaker")] == ["stale"]
+    assert [event.data["decision"] for event in bench.events("breaker")] == ["count", "stale"]
 
 
 @pytest.mark.parametrize("bench", [{"breaker": "armed"}], indirect=True)
@@ -250,7 +269,7 @@ def test_a_breaker_without_a_control_client_says_that_it_is_not_wired(bench):
     bench.train(0, 120)
     bench.train(120, 4, loss=math.nan)
     bench.watchdog.turn()
-    assert [event.data["decision"] for event in bench.events("breaker")] == ["not_wired"]
+    assert [event.data["decision"] for event in bench.events("breaker")] == ["count", "not_wired"]
 
 
 def test_a_trainer_that_is_killed_is_found_dead_although_it_said_nothing(bench):

@@ -16,7 +16,7 @@ from trainvitals.records import CheckpointReport, CheckpointState, Event, Findin
 #: Rules that mark the peak of a bucket; all others stand on its mean.
 _PEAK_RULES = ("loss_outlier", "loss_spike", "grad_norm_spike")
 #: These say something about the watchdog's decision or about a chart mark, and shade nothing.
-_UNSHADED = ("breaker_trip", "loss_outlier")
+_UNSHADED = ("breaker_trip", "breaker_alert", "loss_outlier")
 #: State of a line whose checkpoint verifies and may hold damaged weights.
 SUSPECT = "suspect"
 #: Of a name in a label: the step after it must still fit.
@@ -26,6 +26,7 @@ _ROW_OF_RULE: Mapping[str, str] = {
     "resume_drop": "loss",
     "rank_loss_mismatch": "loss",
     "breaker_trip": "loss",
+    "breaker_alert": "loss",
     "resume_lr_mismatch": "lr",
     "lr_schedule_mismatch": "lr",
     "throughput_drop": "throughput",

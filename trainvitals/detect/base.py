@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from trainvitals.detect.findings import Context, Ledger
 from trainvitals.detect.state import Stateful
-from trainvitals.detect.tunables import numbers_of
+from trainvitals.detect.tunables import TUNABLES, numbers_of
 from trainvitals.records import Event, Finding, Step
 
 Tuned = Mapping[str, Mapping[str, float]]
@@ -27,7 +27,7 @@ class FamilyDetector(Stateful):
     def __init__(self, context: Context, tuned: Tuned) -> None:
         self.context = context
         self.ledger = Ledger(context, self.family)
-        self.numbers = {rule: numbers_of(rule, tuned) for rule in self.rules if rule != "breaker_trip"}
+        self.numbers = {rule: numbers_of(rule, tuned) for rule in self.rules if rule in TUNABLES}
 
     def update(self, record: Step | Event) -> list[Finding]:
         """Take one record; return findings that are new or changed."""

@@ -11,6 +11,10 @@ HISTORY_POINTS = 2048
 STEEP_RATIO = 0.7
 SPREAD_QUANTILES = (0.05, 0.95)
 NORMAL_SPAN = 3.29  # between those quantiles of a normal distribution, in sigma
+WIDE_QUANTILES = (0.02, 0.98)
+WIDE_NORMAL_SPAN = 4.11
+COLLAPSED_SHARE = 0.5  # interquartile sigma below this share of the span's: no bell at all
+TAIL_FACTOR = 2.0
 
 
 class Baseline(Stateful):
@@ -41,6 +45,17 @@ class Baseline(Stateful):
         """The 5 % quantile of the long window, which must not be empty."""
         return self._long.quantile(SPREAD_QUANTILES[0])
 
+    def highest(self) -> float:
+        """The 95 % quantile of the long window, which must not be empty."""
+        return self._long.quantile(SPREAD_QUANTILES[1])
+
+    def is_beyond_tail(self, value: float) -> bool:
+        """Whether a value lies above what this loss reaches by itself now and then; heavy tails reach far."""
+        if not len(self._long):
+            return False
+        level = self._long.median()
+        return value - level > TAIL_FACTOR * (self.highest() - level)
+
     def accept(self, value: float) -> None:
         """Let a value into the usual level."""
         self._long.push(value)
@@ -61,12 +76,14 @@ class Baseline(Stateful):
                 short_level = short.median()
                 if level - short_level > 0.5 * sigma:
                     level, sigma = short_level, short_sigma
-        # Half the span of the middle 90 %: no effect on bell-shaped noise, but a loss that is mostly the same
-        # number (quantised, or 0.0 in reinforcement learning) has no interquartile range to speak of.
-        span = 0.5 * (long.quantile(SPREAD_QUANTILES[1]) - long.quantile(SPREAD_QUANTILES[0])) / NORMAL_SPAN
+        # No effect on bell-shaped noise, but a loss that is mostly the same number (quantised, or 0.0 in reinforcement
+        # learning) has no interquartile range to speak of: only the span of nearly all points tells how far it strays.
+        ordered = long.values
+        count = len(ordered)
+        span = (ordered[int(SPREAD_QUANTILES[1] * count)] - ordered[int(SPREAD_QUANTILES[0] * count)]) / NORMAL_SPAN
         floor = self._floor * abs(level)
-        if sigma < span and long.sigma() < span:
-            sigma = span
+        if sigma < COLLAPSED_SHARE * span and long.sigma() < COLLAPSED_SHARE * span:
+            sigma = max(span, (long.quantile(WIDE_QUANTILES[1]) - long.quantile(WIDE_QUANTILES[0])) / WIDE_NORMAL_SPAN)
         if sigma < floor:
             sigma = floor
         return level, sigma if sigma > 0.0 else 1e-12
@@ -75,9 +92,9 @@ class Baseline(Stateful):
         """The last ``count`` accepted values at or before ``step``."""
         return [value for at, value, is_accepted in self.history if at <= step and is_accepted][-count:]
 
-    def values_after(self, step: int) -> dict[int, float]:
-        """Step -> value of what a resume at ``step`` supersedes."""
-        return {int(at): value for at, value, _ in self.history if at > step}
+    def accepted_after(self, step: int) -> dict[int, float]:
+        """Step -> accepted value of what a resume at ``step`` supersedes."""
+        return {int(at): value for at, value, is_accepted in self.history if at > step and is_accepted}
 
     def rewind(self, step: int) -> None:
         """Forget everything after ``step``: the usual level is again what it was then."""

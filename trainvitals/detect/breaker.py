@@ -1,7 +1,8 @@
 """The circuit breaker's decision, pure: (state, what was seen, limits) -> (state, decision).
 
 Why not "pause after N anomalous steps": of 22 real runs whose spikes all healed by themselves, N = 10 pauses 19. A pause is
-right when the loss is not a number, or when an incident neither comes back nor heals. Evidence: docs/detection.md.
+right when the loss is not a number, or when an incident neither comes back nor heals. N in a row is told (``alert``) and can be made
+to pause. Evidence: docs/detection.md.
 """
 
 from __future__ import annotations
@@ -32,6 +33,10 @@ class BreakerLimits(Protocol):
     def cool_down_points(self) -> int: ...
     @property
     def pauses_per_day(self) -> int: ...
+    @property
+    def anomalous_in_a_row(self) -> int: ...
+    @property
+    def anomalous_action(self) -> str: ...
 
 
 @dataclass(frozen=True)
@@ -45,6 +50,8 @@ class DefaultLimits:
     quiet_start_points: int = 200
     cool_down_points: int = 500
     pauses_per_day: int = 2
+    anomalous_in_a_row: int = 10
+    anomalous_action: str = "alert"
 
 
 @dataclass(frozen=True)
@@ -60,12 +67,16 @@ class IncidentSeen:
 
 @dataclass(frozen=True)
 class Seen:
-    """One new point. ``loss`` is "missing" when the point simply has none: it neither counts nor resets."""
+    """One new point. ``loss`` is "missing" when the point simply has none: it neither counts nor resets.
+
+    is_anomalous: not a number, or far above the usual level; counted for the rule of N anomalous points in a row.
+    """
 
     loss: Literal["finite", "nonfinite", "missing"]
     time_ns: int | None = None
     incident: IncidentSeen | None = None
     is_lr_rising: bool = False
+    is_anomalous: bool = False
 
 
 @dataclass(frozen=True)
@@ -79,6 +90,7 @@ class BreakerState:
     cool_down: int = 0
     is_latched: bool = False
     pauses_ns: tuple[int | None, ...] = ()
+    anomalous: int = 0
 
     def to_state(self) -> dict[str, Any]:
         """JSON values."""
@@ -92,20 +104,24 @@ class BreakerState:
 
 @dataclass(frozen=True)
 class Decision:
-    """``pause``: trip now. ``hold``: it would, but something forbids it. ``count``: on the way. ``none``: nothing to see."""
+    """``pause``: trip now. ``hold``: it would, but something forbids it. ``alert``: N anomalous points in a row, told once.
+    ``count``: on the way. ``none``: nothing to see. is_repeated: a hold because this incident has tripped already."""
 
-    decision: Literal["none", "count", "hold", "pause"]
+    decision: Literal["none", "count", "alert", "hold", "pause"]
     reason: str = ""
+    is_repeated: bool = False
 
 
 def started(state: BreakerState) -> BreakerState:
     """A start or resume: a quiet time begins and nothing is counted any more."""
-    return replace(state, nonfinite_in_a_row=0, counted=0, at_any_share=0, since_start=0, is_latched=False)
+    return replace(state, nonfinite_in_a_row=0, counted=0, at_any_share=0, since_start=0, is_latched=False, anomalous=0)
 
 
 def handled_by_person(state: BreakerState, limits: BreakerLimits) -> BreakerState:
     """A person paused or resumed: they are looking; stay out of their way for a while."""
-    return replace(state, cool_down=limits.cool_down_points, nonfinite_in_a_row=0, counted=0, at_any_share=0, is_latched=False)
+    return replace(
+        state, cool_down=limits.cool_down_points, nonfinite_in_a_row=0, counted=0, at_any_share=0, is_latched=False, anomalous=0
+    )
 
 
 def decide(state: BreakerState, seen: Seen, limits: BreakerLimits) -> tuple[BreakerState, Decision]:
@@ -113,9 +129,13 @@ def decide(state: BreakerState, seen: Seen, limits: BreakerLimits) -> tuple[Brea
     state = _count(state, seen, limits)
     cause, is_nonfinite = _cause(state, seen, limits)
     if cause is None:
+        in_a_row = max(1, limits.anomalous_in_a_row)
+        is_news = state.anomalous == in_a_row and not state.is_latched
+        if seen.is_anomalous and is_news and limits.anomalous_action == "alert":
+            return state, Decision("alert", f"{in_a_row} anomalous points in a row; most such spikes heal by themselves")
         return state, _progress(state, limits)
     if state.is_latched:
-        return state, Decision("hold", f"{cause}; already tripped for this incident")
+        return state, Decision("hold", f"{cause}; already tripped for this incident", is_repeated=True)
     forbidden = _forbidden(state, seen, limits, is_nonfinite)
     if forbidden:
         return state, Decision("hold", f"{cause}, but {forbidden}")
@@ -125,12 +145,15 @@ def decide(state: BreakerState, seen: Seen, limits: BreakerLimits) -> tuple[Brea
 
 def _count(state: BreakerState, seen: Seen, limits: BreakerLimits) -> BreakerState:
     nonfinite, counted, at_any_share, is_latched = state.nonfinite_in_a_row, state.counted, state.at_any_share, state.is_latched
+    anomalous = state.anomalous
+    if seen.loss != "missing":
+        anomalous = anomalous + 1 if seen.is_anomalous else 0
     incident = seen.incident
     if seen.loss == "nonfinite":
         nonfinite += 1
     elif seen.loss == "finite":
         nonfinite = 0
-        if incident is None:
+        if incident is None and not seen.is_anomalous:
             is_latched = False
         if incident is None or not _is_lost(incident, limits):
             counted = at_any_share = 0
@@ -139,7 +162,9 @@ def _count(state: BreakerState, seen: Seen, limits: BreakerLimits) -> BreakerSta
             counted = counted + 1 if is_near_peak else 0
             at_any_share += 1
     cool_down = state.cool_down - 1 if state.cool_down > 0 else 0
-    return BreakerState(nonfinite, counted, at_any_share, state.since_start + 1, cool_down, is_latched, state.pauses_ns)
+    return BreakerState(
+        nonfinite, counted, at_any_share, state.since_start + 1, cool_down, is_latched, state.pauses_ns, anomalous
+    )
 
 
 def _is_lost(incident: IncidentSeen, limits: BreakerLimits) -> bool:
@@ -152,6 +177,9 @@ def _is_lost(incident: IncidentSeen, limits: BreakerLimits) -> bool:
 def _cause(state: BreakerState, seen: Seen, limits: BreakerLimits) -> tuple[str | None, bool]:
     if state.nonfinite_in_a_row >= max(1, limits.nonfinite_in_a_row):
         return f"loss is not a number for {state.nonfinite_in_a_row} points in a row (limit {limits.nonfinite_in_a_row})", True
+    in_a_row = max(1, limits.anomalous_in_a_row)
+    if limits.anomalous_action == "pause" and seen.is_anomalous and state.anomalous >= in_a_row:
+        return f"{state.anomalous} anomalous points in a row (limit {in_a_row})", False
     incident = seen.incident
     if incident is None or seen.loss != "finite":
         return None, False

@@ -18,19 +18,29 @@ from trainvitals.detect.breaker import (
 )
 from trainvitals.detect.findings import Context, format_step
 from trainvitals.detect.loss import LossDetector
+from trainvitals.detect.tunables import numbers_of
 from trainvitals.records import Event, Severity, Step
 
 LR_POINTS = 20
 LR_RISE = 1.001
+#: Of one decision after another the first is logged, then one of its kind in so many points; trips, alerts and holds always.
+LOGGED_EVERY_POINTS = 20
+MAX_LOGGED = 50
 AUTOMATIC = ("breaker", "trainvitals", "watch")
 
 
 class BreakerDetector(FamilyDetector):
-    """``breaker_trip``: where the breaker, armed, would pause. ``decision`` is the newest evaluation with its reason."""
+    """``breaker_trip``: where the breaker, armed, would pause; ``breaker_alert``: N anomalous points in a row.
+
+    ``decision`` is the newest evaluation with its reason. ``logged``: what changed in it, not taken yet, each
+    ``{"step", "time_ns", "decision", "reason"}``.
+    """
 
     family = "breaker"
-    rules = ("breaker_trip",)
-    STATE: ClassVar[tuple[str, ...]] = ("ledger", "_lr", "_is_warmed_up", "_stored", "_stored_decision")
+    rules = ("breaker_trip", "breaker_alert")
+    STATE: ClassVar[tuple[str, ...]] = (
+        "ledger", "_lr", "_is_warmed_up", "_stored", "_stored_decision", "logged", "_logged_kind", "_logged_at",
+    )  # fmt: skip
 
     def __init__(self, context: Context, tuned: Tuned, loss: LossDetector, limits: BreakerLimits) -> None:
         super().__init__(context, tuned)
@@ -40,6 +50,12 @@ class BreakerDetector(FamilyDetector):
         self._is_warmed_up = False
         self._state = BreakerState()
         self.decision = Decision("none")
+        spike = numbers_of("loss_spike", tuned)
+        self._hot_z = spike["z"] / spike["sensitivity"]
+        self._min_excess = spike["min_excess"] / spike["sensitivity"]
+        self.logged: list[dict[str, Any]] = []
+        self._logged_kind = "none"
+        self._logged_at = -LOGGED_EVERY_POINTS
 
     @property
     def _stored(self) -> dict[str, Any]:
@@ -64,8 +80,21 @@ class BreakerDetector(FamilyDetector):
         context, loss = self.context, self._loss
         is_lr_rising = self._is_warming_up()
         kind: Literal["finite", "nonfinite", "missing"] = "finite" if context.loss is not None else "missing"
-        seen = Seen("nonfinite" if context.loss_is_bad else kind, step.time_ns, self._incident(), is_lr_rising)
+        seen = Seen(
+            "nonfinite" if context.loss_is_bad else kind, step.time_ns, self._incident(), is_lr_rising, self._is_anomalous()
+        )
         self._state, self.decision = decide(self._state, seen, self._limits)
+        self._log(step)
+        if self.decision.decision == "alert":
+            self.ledger.mark(
+                "breaker_alert",
+                Severity.WARNING,
+                f"{self.decision.reason} (step {format_step(step.step)})",
+                first_step=step.step if seen.incident is None else seen.incident.first_step,
+                value=context.loss,
+                expected=loss.level,
+                data={"in_a_row": self._limits.anomalous_in_a_row},
+            )
         if self.decision.decision == "pause":
             first_step = step.step if seen.incident is None else seen.incident.first_step
             self.ledger.mark(
@@ -95,6 +124,33 @@ class BreakerDetector(FamilyDetector):
             self._state = handled_by_person(self._state, self._limits)
         elif event.kind == "attempt_start":
             self._state = started(self._state)
+
+    def _is_anomalous(self) -> bool:
+        context, loss = self.context, self._loss
+        if context.loss_is_bad:
+            return True
+        if context.loss is None or loss.z is None or not loss.is_warm or context.is_silenced("loss_spike"):
+            return False
+        return loss.z >= self._hot_z and loss.excess(context.loss) >= self._min_excess
+
+    def _log(self, step: Step) -> None:
+        """Keep what changed for whoever writes it down (``take_log``)."""
+        decision = self.decision
+        is_after_trip = decision.is_repeated or (self._state.is_latched and decision.decision == "count")
+        if decision.decision == self._logged_kind or is_after_trip:
+            return
+        is_weighty = decision.decision in ("pause", "alert", "hold")
+        if not is_weighty and self.context.points - self._logged_at < LOGGED_EVERY_POINTS:
+            return
+        self._logged_kind, self._logged_at = decision.decision, self.context.points
+        reason = decision.reason or "nothing is counted any more: the loss is usual"
+        entry = {"step": step.step, "time_ns": step.time_ns, "decision": decision.decision, "reason": reason}
+        self.logged = [*self.logged, entry][-MAX_LOGGED:]
+
+    def take_log(self) -> list[dict[str, Any]]:
+        """What changed in the decision since the last call, oldest first."""
+        taken, self.logged = self.logged, []
+        return taken
 
     def _is_warming_up(self) -> bool:
         """Rising ever since the start; a learning rate that grows later on is a cause, not a warm-up."""

@@ -7,22 +7,25 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping
-from fnmatch import fnmatchcase
 from typing import Any
 
+from trainvitals.detect.annotations import points_of, rules_of
 from trainvitals.detect.base import FamilyDetector, Tuned
 from trainvitals.detect.breaker import BreakerLimits, Decision, DefaultLimits
 from trainvitals.detect.breaker_rule import BreakerDetector
 from trainvitals.detect.config_change import ConfigChangeDetector
 from trainvitals.detect.faults import FaultDetector
-from trainvitals.detect.findings import DEFAULT_SILENCE_POINTS, Context
+from trainvitals.detect.findings import Context
 from trainvitals.detect.grad_norm import GradNormDetector
 from trainvitals.detect.liveness import LivenessDetector
 from trainvitals.detect.loss import LossDetector
 from trainvitals.detect.loss_drop import LossDropDetector
 from trainvitals.detect.loss_shift import LevelShiftDetector
 from trainvitals.detect.loss_trend import LossTrendDetector
+from trainvitals.detect.lr import LrDetector
 from trainvitals.detect.nonfinite import NonFiniteDetector
+from trainvitals.detect.pause import PauseDetector
+from trainvitals.detect.ranks import RankDetector
 from trainvitals.detect.rebound import ReboundDetector
 from trainvitals.detect.stall import StallDetector
 from trainvitals.detect.state import Stateful
@@ -34,6 +37,8 @@ STATE_VERSION = 1
 LATE_POINTS = 5  # more than this many backward steps in a row are a resume that nobody announced
 STEPS_WHILE_PAUSED = 2  # lines that were under way when the trainer paused; more mean that it goes on
 GAPS_KEPT = 9
+MAX_NOTES = 20
+NOTE_SLACK_POINTS = 20  # an onset is an estimate: this little before a note it is explained by it
 USUAL_POINTS = 63
 USUAL_METRICS = ("lr", "tokens_per_s", "samples_per_s", "tflops_per_gpu", "step_time_s", "mfu")
 
@@ -47,7 +52,7 @@ class Engine(Stateful):
 
     STATE = (
         "_context", "_nonfinite", "_loss", "_shift", "_trend", "_drop", "_rebound", "_grad_norm", "_throughput", "_stall",
-        "_liveness", "_faults", "_config_change", "_breaker", "_late", "_is_starting", "_resume_step", "_gaps", "_paused_steps", "_usual",
+        "_liveness", "_faults", "_config_change", "_lr", "_ranks", "_pause", "_breaker", "_late", "_is_starting", "_resume_step", "_gaps", "_paused_steps", "_usual", "_notes",
     )  # fmt: skip
 
     def __init__(self, run: str = "", tunables: Tuned | None = None, breaker: BreakerLimits | None = None) -> None:
@@ -65,17 +70,22 @@ class Engine(Stateful):
         self._liveness = LivenessDetector(context, tuned)
         self._faults = FaultDetector(context, tuned)
         self._config_change = ConfigChangeDetector(context, tuned)
+        self._lr = LrDetector(context, tuned)
+        self._ranks = RankDetector(context, tuned)
+        self._pause = PauseDetector(context, tuned)
         self._breaker = BreakerDetector(context, tuned, self._loss, DefaultLimits() if breaker is None else breaker)
         # Order matters: the first two decide what may be believed, later ones read the loss detector.
         self._detectors: tuple[FamilyDetector, ...] = (
             self._nonfinite, self._drop, self._loss, self._shift, self._trend, self._rebound, self._grad_norm,
-            self._throughput, self._stall, self._liveness, self._faults, self._config_change, self._breaker,
+            self._throughput, self._stall, self._liveness, self._faults, self._config_change, self._lr,
+            self._ranks, self._pause, self._breaker,
         )  # fmt: skip
         self._late: list[dict[str, Any]] = []
         self._is_starting = False
         self._resume_step: int | None = None
         self._gaps: deque[int] = deque(maxlen=GAPS_KEPT)
         self._paused_steps = 0
+        self._notes: list[dict[str, Any]] = []  # of a step: what a person's note silences from there on
         self._usual: dict[str, list[float]] = {}
         self._usual_windows: dict[str, SortedWindow] = {}
 
@@ -95,6 +105,10 @@ class Engine(Stateful):
     def breaker_decision(self) -> Decision:
         """The breaker's evaluation of the newest point, with its reason."""
         return self._breaker.decision
+
+    def take_breaker_log(self) -> list[dict[str, Any]]:
+        """What changed in the breaker's decision since the last call: ``{"step", "time_ns", "decision", "reason"}``, oldest first."""
+        return self._breaker.take_log()
 
     def stall_deadline_s(self) -> float | None:
         """Seconds after the last progress at which a stall is found; None before the first record, in a pause, at the end."""
@@ -189,10 +203,13 @@ class Engine(Stateful):
             self._paused_steps += 1
             if self._paused_steps > STEPS_WHILE_PAUSED:
                 context.is_paused = False
+        before = step.step - context.gap_steps if is_first else context.step
         context.points += 1
         context.attempt_points += 1
         context.attempt, context.step, context.time_ns = step.attempt, step.step, step.time_ns
         context.is_ended = False
+        if self._notes:
+            found += self._pass_notes(before, step)
         for name in USUAL_METRICS:
             value = step.values.get(name)
             if value is not None:
@@ -227,8 +244,8 @@ class Engine(Stateful):
             self._set_paused(data["state"] == "paused")
         elif event.kind == "phase" and data.get("phase") == "finished":
             context.is_ended = True
-        elif event.kind == "annotation":
-            self._silence(data)
+        elif event.kind == "annotation" and not self._take_note(event.step, data):
+            return found
         for detector in self._detectors:
             found += detector.update(event)
         return found
@@ -253,15 +270,37 @@ class Engine(Stateful):
         self._context.is_paused = is_paused
         self._paused_steps = 0
 
-    def _silence(self, data: Mapping[str, Any]) -> None:
-        named = data.get("rules")
-        if not isinstance(named, (list, tuple)):
-            return
-        points = data.get("points", DEFAULT_SILENCE_POINTS)
-        if isinstance(points, bool) or not isinstance(points, (int, float)) or not 0 < points < float("inf"):
-            points = DEFAULT_SILENCE_POINTS
-        wanted = [rule for rule in self.rules if any(fnmatchcase(rule, str(pattern)) for pattern in named)]
-        self._context.silence(wanted, int(points))
+    def _take_note(self, step: int | None, data: Mapping[str, Any]) -> bool:
+        """Silence what a note explains, now or (False) when its step comes; a run that goes back passes that step again."""
+        context, rules, points = self._context, rules_of(data, self.rules), points_of(data)
+        if step is None:
+            context.silence(rules, points)
+            return True
+        self._notes = [*self._notes, {"step": step, "rules": rules, "points": points}][-MAX_NOTES:]
+        if step > context.step:
+            return False
+        # What had begun before is not explained by it.
+        earliest = step - NOTE_SLACK_POINTS * context.gap_steps
+        unexplained = {
+            detector.family
+            for detector in self._detectors
+            for finding in detector.ledger.open.values()
+            if finding.first_step < earliest and finding.rule in rules
+        }
+        family_of = {rule: detector.family for detector in self._detectors for rule in detector.rules}
+        since = (context.step - step) // context.gap_steps
+        context.silence([rule for rule in rules if family_of[rule] not in unexplained], max(0, points - since))
+        return True
+
+    def _pass_notes(self, before: int, step: Step) -> list[Finding]:
+        """Notes of steps after ``before``, up to this one, begin to count."""
+        found: list[Finding] = []
+        for note in self._notes:
+            if before < note["step"] <= step.step:
+                self._context.silence(note["rules"], note["points"])
+                for detector in self._detectors:
+                    found += detector.update(Event("annotation", step.time_ns, step=note["step"], data={"rules": note["rules"]}))
+        return found
 
     # -- state ----------------------------------------------------------------------------------------------------
 

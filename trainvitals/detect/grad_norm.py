@@ -170,7 +170,10 @@ class GradNormDetector(FamilyDetector):
             self._level, self._age = level, 0
 
     def _is_loss_rising(self) -> bool:
-        return self._loss.incident is not None or (self._loss.z or 0.0) >= RISING_LOSS_Z
+        loss, value = self._loss, self.context.loss
+        if loss.incident is not None:
+            return True
+        return value is not None and (loss.z or 0.0) >= RISING_LOSS_Z and loss.baseline.is_beyond_tail(value)
 
     def _end(self, ending: str) -> None:
         self.ledger.close("grad_norm_spike", None, ending)

@@ -20,8 +20,11 @@ INITIAL_POINTS = 5
 SPARSE_GAP_STEPS = 4
 WARM_SPARSE_POINTS = 80
 OUTLIER_WINDOW = 1000
+MANY_OUTLIERS = 3  # in that window
 
 MAX_Z = 1e9
+CRITICAL_Z = 8.0
+SEVERE_POINTS = 3
 
 
 class LossDetector(FamilyDetector):
@@ -166,7 +169,8 @@ class LossDetector(FamilyDetector):
             hot = [item for item in self._recent_z if item[1] >= self._hot_z]
             typical = value if is_alone_enough else self.recent_median
             assert typical is not None
-            if (is_alone_enough or len(hot) >= self._hot_points) and self.excess(typical) >= self._min_excess:
+            is_enough = is_alone_enough or (len(hot) >= self._hot_points and self._is_more_than_chance(hot))
+            if is_enough and self.excess(typical) >= self._min_excess:
                 self._open_incident(step, value, int(hot[0][0]), typical)
                 return
         if z >= self._outlier_z:
@@ -174,6 +178,27 @@ class LossDetector(FamilyDetector):
         # A lone high point is cut rather than dropped so that the level keeps following a slow change.
         cut = self.level + self._hot_z * self.sigma if self.level is not None and self.sigma is not None else value
         baseline.accept(cut if is_hot and self.is_warm and not silenced else value)
+
+    def _is_more_than_chance(self, hot: list[list[float]]) -> bool:
+        """In a run full of odd batches three of them fall within five points now and then: there they must stand together."""
+        since = self.points - OUTLIER_WINDOW
+        if sum(at > since for at in self._outliers_at) < MANY_OUTLIERS:
+            return True
+        newest = list(self._recent_z)[-self._hot_points :]
+        return len(hot) > self._hot_points or all(item[1] >= self._hot_z for item in newest)
+
+    def open_from_shift(self, step: Step, first_step: int, level: float, sigma: float, typical: float) -> None:
+        """A rise so slow that the usual level followed it: go back to the level and spread from before it, and watch from there.
+
+        Does nothing unless the rise is as high as a divergence and as clear as a spike over that level.
+        """
+        if self.incident is not None or not self.is_warm or self.context.is_silenced("loss_spike"):
+            return
+        rise = typical - level
+        if rise < self._hot_z * sigma or rise < self._diverged_excess * abs(level):
+            return
+        self.level, self.sigma = level, sigma
+        self._open_incident(step, typical, first_step, typical)
 
     def _open_incident(self, step: Step, value: float, first_step: int, typical: float) -> None:
         self.incident = {
@@ -218,9 +243,13 @@ class LossDetector(FamilyDetector):
 
     def _judge_severity(self, typical: float) -> None:
         lost = self.lost_progress(typical)
-        if lost >= self._critical_lost:
-            incident = self.incident
-            assert incident is not None
+        incident = self.incident
+        assert incident is not None
+        # A run that has made little progress for its noise (reinforcement learning around zero) gives much of it back by chance,
+        # and three odd batches within five steps happen in a heavy-tailed run, but are gone from the median soon.
+        is_severe = lost >= self._critical_lost and typical - incident["level"] >= CRITICAL_Z * incident["sigma"]
+        incident["severe_points"] = incident.get("severe_points", 0) + 1 if is_severe else 0
+        if incident["severe_points"] >= (1 if self.context.gap_steps >= SPARSE_GAP_STEPS else SEVERE_POINTS):
             message = (
                 f"loss {format_change(incident['level'], typical)} since step {format_step(incident['first_step'])}: "
                 f"{100 * lost:.0f} % of all progress given back"

@@ -46,10 +46,12 @@ class LossDropDetector(FamilyDetector):
                 self.context.loss = None
             return
         level, sigma = loss.level, loss.sigma
-        if not loss.is_warm or level is None or sigma is None or level < self._min_level or loss.baseline.lowest() <= 0:
+        if not loss.is_warm or level is None or sigma is None or level < self._min_level:
             return
-        is_low = value < self._share * level and (level - value) / sigma > self._z
+        is_low = value < self._share * level and (level - value) / sigma > self._z and loss.baseline.lowest() > 0
         self._low.append(step.step if is_low else -1)
+        if not is_low:
+            return
         low = [at for at in self._low if at >= 0]
         if len(low) < self._needed:
             return

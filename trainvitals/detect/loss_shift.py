@@ -22,7 +22,7 @@ class LevelShiftDetector(FamilyDetector):
 
     family = "loss"
     rules = ("loss_level_shift",)
-    STATE = ("ledger", "_blocks", "_sum", "_since_step", "_recent", "_points")
+    STATE = ("ledger", "_blocks", "_sum", "_since_step", "_since_sigma", "_recent", "_points")
 
     def __init__(self, context: Context, tuned: Tuned, loss: LossDetector) -> None:
         super().__init__(context, tuned)
@@ -35,6 +35,7 @@ class LevelShiftDetector(FamilyDetector):
         self._blocks = BlockMedians(int(numbers["block_points"]))
         self._sum = 0.0
         self._since_step = 0
+        self._since_sigma: float | None = None  # spread before the rise, which widens it
         self._recent: deque[float] = deque(maxlen=RECENT_POINTS)
         self._points = 0
 
@@ -67,19 +68,23 @@ class LevelShiftDetector(FamilyDetector):
         excess = max(-CLIP_SIGMA, min(CLIP_SIGMA, (value - reference) / sigma))
         self._sum = max(0.0, self._sum + excess - self._slack)
         if self._sum == 0.0:
-            self._since_step = step.step
+            self._since_step, self._since_sigma = step.step, sigma
             self.ledger.close("loss_level_shift", ending="; back to the usual level, or that is it now")
             return
         if self._sum <= self._limit:
             return
         known = self.ledger.open.get("loss_level_shift")
-        if known is not None and (known.severity is not Severity.INFO or self._points % CHECK_EVERY):
+        if known is not None and self._points % CHECK_EVERY:
             return
         typical = median(self._recent)
         rise = (typical - reference) / max(abs(reference), sigma, 1e-12)
         if rise <= self._info_excess:
             if known is None:
                 self._sum = BACK_OFF * self._limit
+            return
+        if self._since_sigma is not None:
+            self._loss.open_from_shift(step, self._since_step, reference, self._since_sigma, typical)
+        if known is not None and known.severity is not Severity.INFO:
             return
         severity = Severity.WARNING if rise > self._warning_excess else Severity.INFO
         message = (

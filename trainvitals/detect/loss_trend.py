@@ -11,6 +11,7 @@ from trainvitals.records import Event, Severity, Step
 LONG_SCALE = 8  # the second drift scale, in blocks of the first
 CLEAR_SIGMA = 1.5
 PLATEAU_TOLERANCE = 0.0005
+SPENT_LR_SHARE = 0.02  # of the highest learning rate so far
 
 
 class LossTrendDetector(FamilyDetector):
@@ -18,7 +19,10 @@ class LossTrendDetector(FamilyDetector):
 
     family = "loss"
     rules = ("loss_drift", "loss_plateau", "loss_not_learning")
-    STATE = ("ledger", "_scales", "_points", "_first_step", "_best", "_best_at", "_best_step", "_is_learning_judged")
+    STATE = (
+        "ledger", "_scales", "_points", "_first_step", "_best", "_best_at", "_best_step", "_is_learning_judged", "_lr", "_peak_lr",
+        "_warmed_up_at",
+    )  # fmt: skip
 
     def __init__(self, context: Context, tuned: Tuned, loss: LossDetector) -> None:
         super().__init__(context, tuned)
@@ -38,9 +42,17 @@ class LossTrendDetector(FamilyDetector):
         self._best_at = 0
         self._best_step = 0
         self._is_learning_judged = False
+        self._lr: float | None = None
+        self._peak_lr = 0.0
+        self._warmed_up_at = 0  # points when the learning rate rose for the last time
 
     def on_step(self, step: Step) -> None:
         value = self.context.loss
+        lr = step.values.get("lr")
+        if lr is not None:
+            self._lr = lr
+            if lr > self._peak_lr:
+                self._peak_lr, self._warmed_up_at = lr, self._points
         if value is None:
             return
         self._points += 1
@@ -110,10 +122,12 @@ class LossTrendDetector(FamilyDetector):
             self._best, self._best_at, self._best_step = smooth, self._points, step.step
             self.ledger.close("loss_plateau", ending=f"; better again ({format_value(smooth)}) at step {format_step(step.step)}")
             return
-        since, numbers = self._points - self._best_at, self._plateau
-        if since <= max(numbers["info_points"], numbers["info_share"] * self._points):
+        since, numbers = self._points - max(self._best_at, self._warmed_up_at), self._plateau
+        if since <= max(numbers["info_points"], numbers["info_share"] * self._points) or self._is_around_zero():
             return
         is_warning = since > max(numbers["warning_points"], numbers["warning_share"] * self._points)
+        if self._lr is not None and self._lr < SPENT_LR_SHARE * self._peak_lr:
+            is_warning = False  # hardly any learning rate is left: nothing else was to be expected
         severity = Severity.WARNING if is_warning else Severity.INFO
         message = (
             f"loss has not improved on {format_value(self._best)} since step {format_step(self._best_step)} "
@@ -125,6 +139,10 @@ class LossTrendDetector(FamilyDetector):
             self.ledger.open_finding(
                 "loss_plateau", severity, message, first_step=self._best_step, value=smooth, expected=self._best
             )
+
+    def _is_around_zero(self) -> bool:
+        """Losses of reinforcement learning stay around zero by construction, however well the run learns."""
+        return self._loss.baseline.is_ready and self._loss.baseline.lowest() <= 0.0 <= self._loss.baseline.highest()
 
     def _judge_learning(self, step: Step, first_step: int) -> None:
         numbers, loss = self._learning, self._loss

@@ -56,9 +56,12 @@ class StallDetector(FamilyDetector):
         if self._is_first or len(self._gaps) < max(1, min(numbers["min_points"], USUAL_GAPS)):
             usual = numbers["first_step_s"]
         else:
-            longest = max(self._longest)
-            usual = max(numbers["floor_s"], numbers["median_factor"] * self._gaps.median(), numbers["longest_factor"] * longest)
-            usual = min(usual, max(numbers["cap_s"], numbers["floor_s"]))
+            ordered = sorted(self._longest)
+            factor = numbers["longest_factor"]
+            usual = max(numbers["floor_s"], numbers["median_factor"] * self._gaps.median(), factor * ordered[-1])
+            # The cap keeps one hang that was overcome from hiding the next; a wait that came back is no hang, however long.
+            shown_s = factor * ordered[-2] if len(ordered) > 1 else 0.0
+            usual = min(usual, max(numbers["cap_s"], numbers["floor_s"], shown_s))
         if self._phase is not None:
             seen = self._phases.get(self._phase)
             usual = max(usual, numbers["phase_factor"] * max(seen) if seen else numbers["first_step_s"])

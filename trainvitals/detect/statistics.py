@@ -64,8 +64,9 @@ class SortedWindow:
 def median(values: Sequence[float]) -> float:
     """Median of a non-empty sequence."""
     ordered = sorted(values)
-    half = len(ordered) >> 1
-    return ordered[half] if len(ordered) & 1 else 0.5 * (ordered[half - 1] + ordered[half])
+    count = len(ordered)
+    half = count >> 1
+    return ordered[half] if count & 1 else 0.5 * (ordered[half - 1] + ordered[half])
 
 
 def quartile_sigma(values: Sequence[float]) -> float:

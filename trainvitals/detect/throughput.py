@@ -154,10 +154,14 @@ class ThroughputDetector(FamilyDetector):
             self._end(f"; taken as usual after {format_count(self._age, 'bucket')}")
 
     def _learn(self, log: float) -> None:
-        """Accepted buckets become usual only after ``slow_points`` more, so a slow drop cannot hide in its own reference."""
+        """Accepted buckets become usual only after ``slow_points`` more, so a slow drop cannot hide in its own reference.
+
+        Twice that in a run that has a long past: a drop hardly deeper than the limit has more time to be seen.
+        """
         lagging = self._lagging
         lagging.append(log)
-        while len(lagging) > self._slow_points:
+        lag = self._slow_points * (2 if 2 * len(self._usual) >= self._usual.size else 1)
+        while len(lagging) > lag:
             self._usual.push(lagging.popleft())
         for fill, size, blocks in (
             (self._fill, self._recent_points, self._blocks),
@@ -177,9 +181,11 @@ class ThroughputDetector(FamilyDetector):
         if level - typical >= limit:
             self._open(level, typical, _first_below(newest, level - RECOVERED_SHARE * limit))
             return
-        if len(recent) < self._slow_points or len(self._slow_blocks) < MIN_SLOW_BLOCKS or level - typical < self._slow_drop:
+        # A young run has few long blocks; the noise of its short ones is no smaller, so it is the safe one to use until then.
+        blocks = self._slow_blocks if len(self._slow_blocks) >= MIN_SLOW_BLOCKS else self._blocks
+        if len(recent) < self._slow_points or len(blocks) < MIN_SLOW_BLOCKS or level - typical < self._slow_drop:
             return
-        slow_limit = max(self._slow_drop, self._noise_factor * _block_noise(self._slow_blocks))
+        slow_limit = max(self._slow_drop, self._noise_factor * _block_noise(blocks))
         slow_typical = median([item[1] for item in recent])
         if level - slow_typical >= slow_limit:
             self._open(level, slow_typical, _first_below(recent, level - RECOVERED_SHARE * slow_limit))

@@ -18,7 +18,15 @@ MERGE_STEPS = 200
 MERGE_NS = 30 * 60 * 1_000_000_000
 #: family of a detector -> group of an incident. The breaker's trip belongs to the loss incident that caused it.
 GROUPS: Mapping[str, str] = MappingProxyType(
-    {"loss": "loss", "grad_norm": "loss", "breaker": "loss", "throughput": "time", "liveness": "time", "checkpoint": "checkpoint"}
+    {
+        "loss": "loss",
+        "grad_norm": "loss",
+        "lr": "loss",
+        "breaker": "loss",
+        "throughput": "time",
+        "liveness": "time",
+        "checkpoint": "checkpoint",
+    }
 )
 
 

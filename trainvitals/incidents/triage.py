@@ -90,10 +90,10 @@ _BY_RULE = {
     "loss_drift": "loss does not come down", "loss_plateau": "loss does not come down",
     "loss_not_learning": "loss does not come down", "lr_schedule_mismatch": "loss does not come down",
     "resume_config_changed": "settings changed at a restart",
-    "rank_loss_mismatch": "ranks disagree on the loss", "breaker_trip": "loss jumps or diverges",
+    "rank_loss_mismatch": "ranks disagree on the loss", "breaker_trip": "loss jumps or diverges", "breaker_alert": "loss jumps or diverges",
 }  # fmt: skip
 #: What the watchdog did about a symptom; it names the symptom only when nothing else does.
-_CONSEQUENCES = frozenset({"breaker_trip"})
+_CONSEQUENCES = frozenset({"breaker_trip", "breaker_alert"})
 
 
 def symptom(rule: str) -> Symptom:

@@ -29,7 +29,7 @@ HUNG_RULES = frozenset({"stall", "nccl_timeout", "rank_silent"})
 STOPPED_RULES = frozenset({"run_dead", "run_dead_holding_nodes", "restart_failed", "restart_loop"})
 SLOW_RULES = frozenset({"throughput_drop", "straggler", "checkpoint_blocking"})
 #: Rules that speak of the training itself.
-SICK_PREFIXES = ("loss_", "grad_norm_", "resume_", "rank_loss_", "lr_schedule_", "breaker_trip")
+SICK_PREFIXES = ("loss_", "grad_norm_", "resume_", "rank_loss_", "lr_schedule_", "breaker_")
 #: Ways of ending that are no fault.
 GOOD_ENDS = frozenset({"finished", "completed", "complete", "done", "max_steps"})
 #: While the trainer says one of these, a missing step is no hang.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from trainvitals.control.records import ControlStatus
@@ -35,6 +35,20 @@ class BreakerAction:
             "breaker", now_ns, step=trip.detected_step, attempt=trip.attempt, id=event_id(trip.id, "decision"),
             severity=severity, source="watch", text=reason, data=data,
         )  # fmt: skip
+
+    def log_events(self, log: Iterable[Mapping[str, Any]], attempt: int, now_ns: int) -> list[Event]:
+        """What led to a trip or away from one (``Engine.take_breaker_log``); the trip itself is told by ``carry_out``."""
+        if self._run.breaker == "off":
+            return []
+        return [
+            Event(
+                "breaker", entry["time_ns"] or now_ns, step=entry["step"], attempt=attempt or None,
+                id=event_id(self._run.name, attempt, "breaker", entry["step"], entry["decision"]), source="watch", text=entry["reason"],
+                data={"decision": entry["decision"], "mode": self._run.breaker, "reason": entry["reason"]},
+            )
+            for entry in log
+            if entry["decision"] in ("count", "hold", "alert")
+        ]  # fmt: skip
 
     def _decide(self, trip: Finding, attempt: int, now_ns: int) -> tuple[str, str]:
         step, why = f"{trip.detected_step:,}", str(trip.data.get("reason") or trip.message)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
 from trainvitals.clock import Clock
-from trainvitals.records import CheckpointReport, Finding, Severity
+from trainvitals.identity import event_id
+from trainvitals.records import CheckpointReport, CheckpointState, Event, Finding, Severity
 
 
 class Watcher(Protocol):
@@ -72,6 +73,16 @@ class CheckpointScanner:
             self._done = scan
             self._is_running = False
             self._due_s = self._clock.monotonic_s() + self._period_s
+
+
+def checkpoint_event(report: CheckpointReport, attempt: int | None, now_ns: int) -> Event:
+    """What the pages read of a checkpoint's state."""
+    is_bad = report.state in (CheckpointState.CORRUPT, CheckpointState.INCOMPLETE)
+    return Event(
+        "checkpoint", now_ns, step=report.step, attempt=attempt, id=event_id(report.path, report.state.value, now_ns),
+        severity=Severity.WARNING if is_bad else Severity.INFO, source="watch",
+        text=f"checkpoint {report.path} is {report.state.value}", data=asdict(report),
+    )  # fmt: skip
 
 
 def checkpoint_finding(run: str, report: CheckpointReport, attempt: int, now_ns: int, previous: Finding | None) -> Finding | None:

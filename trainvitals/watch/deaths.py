@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from trainvitals.identity import event_id
@@ -34,10 +35,21 @@ class Deaths:
                     del self._starts[next(iter(self._starts))]
         if event.kind != "fault" or not ("rank" in event.data or "ranks_missing" in event.data):
             return event
-        number = event.attempt if event.attempt is not None else attempt
-        if self._places[0] != number or not self._places[1]:
-            self._places = (number, rank_places(self._run.dir, number))
-        return with_places(event, self._places[1]) if self._places[1] else event
+        places = self._places_of(event.attempt if event.attempt is not None else attempt)
+        return with_places(event, places) if places else event
+
+    def with_place(self, finding: Finding) -> Finding:
+        """Host and GPU of the rank that a finding names; a message that names a rank without them sends a person looking."""
+        rank = finding.data.get("rank") if finding.family == "rank" else None
+        place = self._places_of(finding.attempt).get(rank) if isinstance(rank, int) else None
+        if place is None:
+            return finding
+        return replace(finding, message=f"{finding.message} [rank {rank}: {place}]", data={**finding.data, "place": place})
+
+    def _places_of(self, attempt: int) -> Mapping[int, str]:
+        if self._places[0] != attempt or not self._places[1]:
+            self._places = (attempt, rank_places(self._run.dir, attempt))
+        return self._places[1]
 
     def found(self, finding: Finding, time_ns: int) -> None:
         """A run that is found dead is looked into once."""

@@ -11,6 +11,7 @@ import json
 import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from trainvitals.clock import Clock
@@ -24,12 +25,13 @@ from trainvitals.store.encode import check_point, dropped_metrics, event_point, 
 from trainvitals.store.protocol import Sink
 from trainvitals.store.sink import heartbeat_fields
 from trainvitals.watch.breaker_action import BreakerAction
-from trainvitals.watch.checkpoint_scan import CheckpointScanner, Scan, checkpoint_finding
+from trainvitals.watch.checkpoint_scan import CheckpointScanner, Scan, checkpoint_event, checkpoint_finding
 from trainvitals.watch.deaths import Deaths
 from trainvitals.watch.finding_events import finding_event, incident_event
 from trainvitals.watch.flood import FloodGate
 from trainvitals.watch.losses import Losses
 from trainvitals.watch.metadata import MetadataFiles
+from trainvitals.watch.pause_requests import PauseRequests
 from trainvitals.watch.postmortem import PostmortemRunner
 from trainvitals.watch.sources import RunSources
 from trainvitals.watch.unnumbered import Unnumbered
@@ -79,6 +81,7 @@ class Watchdog:
         self._metadata = MetadataFiles(run.dir, run.name)
         self._deaths = Deaths(run, postmortems)
         self._unnumbered = Unnumbered(run.name)
+        self._requests = PauseRequests(run.dir)
         self._pending = _Pending()
         self._counters = Counters()
         self._event_times: dict[str, int] = {}
@@ -130,6 +133,7 @@ class Watchdog:
         self._trips = [finding_from_mapping(data) for data in state["trips"]]
         self._deaths.restore(state.get("deaths", {}))
         self._unnumbered.restore(state.get("unnumbered", []))
+        self._requests.restore(state.get("requests", {}))
         if checkpoints is not None:
             self._checkpoint_state = checkpoints
             self._scanner.restore(checkpoints)
@@ -154,6 +158,11 @@ class Watchdog:
         for record in records:
             self._take(record)
         now_ns = self._clock.time_ns()
+        for request in self._requests.poll(self._clock.monotonic_s()):
+            self._found(self._guarded(partial(self._engine.update, request)), now_ns)
+            self._pending.changed = True
+        for decision in self._breaker.log_events(self._engine.take_breaker_log(), self._sources.attempt, now_ns):
+            self._add_event(decision)
         is_behind = self._sources.is_behind
         if not is_behind:  # a log that never falls silent must not hide a stall
             self._found(self._guarded(lambda: self._engine.tick(self._steady_ns())), now_ns)
@@ -175,7 +184,7 @@ class Watchdog:
         return began_ns + round((self._clock.monotonic_s() - began_s) * 1e9)
 
     def _tell_trouble(self) -> None:
-        trouble = self._metadata.flush()
+        trouble = self._metadata.flush() or self._requests.trouble
         if trouble and trouble != self._metadata_trouble:
             self.note(trouble)
             self._pending.announcements.append(trouble)
@@ -234,7 +243,7 @@ class Watchdog:
             return []
 
     def _found(self, findings: list[Finding], now_ns: int) -> None:
-        for finding in findings:
+        for finding in map(self._deaths.with_place, findings):
             event_ns = self._event_times.setdefault(finding.id, finding.time_ns if finding.time_ns is not None else now_ns)
             told = self._told_severity.get(finding.id, Severity.INFO)
             self._told_severity[finding.id] = max(told, finding.severity, key=lambda severity: severity.rank)
@@ -274,22 +283,7 @@ class Watchdog:
             self._checkpoint_state, self._is_checkpoint_state_new = scan.state, True
             self._pending.changed = True
         for report in scan.reports:
-            identifier = event_id(report.path, report.state.value, now_ns)
-            text = f"checkpoint {report.path} is {report.state.value}"
-            severity = Severity.WARNING if report.state.value in ("corrupt", "incomplete") else Severity.INFO
-            self._add_event(
-                Event(
-                    "checkpoint",
-                    now_ns,
-                    step=report.step,
-                    attempt=self._sources.attempt or None,
-                    id=identifier,
-                    severity=severity,
-                    source="watch",
-                    text=text,
-                    data=asdict(report),
-                )
-            )
+            self._add_event(checkpoint_event(report, self._sources.attempt or None, now_ns))
             previous = self._checkpoint_findings.get(report.path)
             finding = checkpoint_finding(self._run.name, report, self._sources.attempt or 1, now_ns, previous)
             if finding is None:
@@ -381,6 +375,7 @@ class Watchdog:
             "trips": [asdict(trip) for trip in self._trips],
             "deaths": self._deaths.to_state(),
             "unnumbered": self._unnumbered.to_state(),
+            "requests": self._requests.to_state(),
         }
         return _packed(state)
 
