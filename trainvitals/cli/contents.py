@@ -41,7 +41,7 @@ def names_instead(file: str) -> str:
     columns = _columns(first)
     if not columns:
         return ""
-    return f"Its columns are {_listed(columns)}: none of them is known for the step. Name that of the step step and that of the loss loss."
+    return f"Its columns are {_listed(columns)}: none of them is known for the step. Rename them: step for the step's, loss for the loss's."
 
 
 def _first_lines(chunks: Iterable[bytes]) -> list[str]:

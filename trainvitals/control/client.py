@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import atexit
 import os
+import sys
 import weakref
 from collections.abc import Callable
 from typing import Protocol
@@ -194,6 +195,15 @@ class ControlClient:
         self._record(received, "paused", step, text)
         if not was_paused:
             self._phase("begin")
+            self._tell(f"held after step {step}: paused by {request.by}: {request.reason}"[:500])
+
+    def _tell(self, text: str) -> None:
+        """In the trainer's own log: whoever restarts it under a pause must not take that for a hang."""
+        try:
+            printable = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
+            print(f"trainvitals: {printable}. `control resume` or the page goes on.", file=sys.stderr, flush=True)  # noqa: T201
+        except Exception as error:  # noqa: BLE001 - stderr is gone; the status file tells the same
+            self._kept(error)
 
     def _stop(self, received: Received, step: int) -> None:
         """A stop is carried out even when its checkpoint fails: an explicit order must not depend on a full disk."""

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from trainvitals.logs.grammar import Record, message
+from trainvitals.logs.grammar import Record, message, phase
 from trainvitals.logs.times import LineTimes
 from trainvitals.logs.values import Metrics, json_safe, parse_number, slug
 from trainvitals.records import Event, Step
@@ -48,6 +48,7 @@ _OTHER_STAGE = re.compile(r"(?:\A|[_/])(?:val|valid|validation|test|eval)(?:[_/]
 _NAMES = {"lr": "lr", "learning_rate": "lr", "grad_norm": "grad_norm", "gradient_norm": "grad_norm"}
 _SKIPPED = frozenset({"v_num"})
 _MAX_PAIRS = 200
+_FIT_STOPPED = re.compile(r"`Trainer\.fit` stopped: `max_(?:steps|epochs)=\d{1,12}` reached", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +96,12 @@ def resume_event(line: str, time_ns: int | None) -> Event | None:
     path = found[1].strip()
     step = _STEP_IN_PATH.search(path)
     return Event("resume", time_ns, step=int(step[1]) if step else None, text=line.strip()[:500], data={"path": path[:1000]})
+
+
+def fit_stopped(line: str, step: int | None, time_ns: int | None) -> list[Record]:
+    """Lightning's word that the planned steps or epochs are done; it mostly stands behind the last bar, on the same line."""
+    found = _FIT_STOPPED.search(line) if "Trainer.fit" in line else None
+    return [] if found is None else [phase("finished", "begin", found[0], step, time_ns)]
 
 
 def loss_key(pairs: Mapping[str, str]) -> str | None:
@@ -153,14 +160,21 @@ class LightningBar:
             self._is_validating = self._is_validating or "Validat" in line
             resumed = resume_event(line, self._times.find(line[:200]))
             if resumed is None or resumed.data["path"] == self._resumed:
-                return []
+                return self._stopped(line)
             records = self._release()
             self._resumed, self._given, self._epoch = resumed.data["path"], [-1, -1], None
             return [*records, resumed]
         records = []
         for bar in found:
             records += self._draw(bar)
-        return records
+        return records + self._stopped(line)
+
+    def _stopped(self, line: str) -> list[Record]:
+        if "Trainer.fit" not in line or not fit_stopped(line, None, None):
+            return []
+        records = self._release()
+        step = self._before + self._given[1] if self._given[1] > 0 else None
+        return records + fit_stopped(line, step, self._times.find(line[:200]))
 
     def idle(self) -> list[Record]:
         return self._release()

@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from trainvitals.logs.grammar import Record, message, phase
-from trainvitals.logs.lightning_bar import Bar, bars, plain_metrics, resume_event, validation_values
+from trainvitals.logs.lightning_bar import Bar, bars, fit_stopped, plain_metrics, resume_event, validation_values
 from trainvitals.logs.times import LineTimes
 from trainvitals.logs.values import Metrics, json_safe, parse_number
 from trainvitals.records import Step
@@ -87,6 +87,9 @@ class NeMo:
             if bar.position > 0 and _is_ours(bar):
                 records += self._bar(bar, self._times.find(line[max(0, bar.start - 80) : bar.start]))
         # A logger may go on behind a bar, on the same line.
+        if "Trainer.fit" in line:
+            records += self._release()
+            records += fit_stopped(line, self._last, self._times.find(line[-1000:]))
         return records + self._side_line(line) if "heckpoint" in line else records
 
     def idle(self) -> list[Record]:
