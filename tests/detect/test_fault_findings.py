@@ -8,7 +8,7 @@ import pytest
 
 from trainvitals.detect.engine import Engine
 from trainvitals.detect.liveness import DEADLY_CLASSES
-from trainvitals.logs import fault_table
+from trainvitals.logs.faults import table as fault_table
 from trainvitals.records import Event, Severity, Step
 
 START_NS = 1_767_323_045_000_000_000

@@ -1,6 +1,6 @@
 """A full-size line of Megatron-LM, and what its grammar makes of lines."""
 
-from trainvitals.logs.megatron import Megatron
+from trainvitals.logs.grammars.megatron import Megatron
 from trainvitals.logs.parser import Parser
 from trainvitals.logs.times import LineTimes
 from trainvitals.records import Event, Step

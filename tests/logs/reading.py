@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from trainvitals.logs.faults import Faults
+from trainvitals.logs.faults.reader import Faults
 from trainvitals.logs.framing import split_noise
 from trainvitals.logs.parser import Parser
 from trainvitals.logs.times import LineTimes

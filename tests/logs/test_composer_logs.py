@@ -3,7 +3,7 @@
 import pytest
 from reading import DATA, read, read_file, read_in_pieces
 
-from trainvitals.logs.composer import Composer
+from trainvitals.logs.grammars.composer import Composer
 from trainvitals.logs.times import LineTimes
 
 

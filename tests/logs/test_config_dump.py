@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from trainvitals.logs.config_dump import MAX_BYTES, MAX_PART_BYTES, config_events
+from trainvitals.logs.grammars.config_dump import MAX_BYTES, MAX_PART_BYTES, config_events
 
 
 def told(values):

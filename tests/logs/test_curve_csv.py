@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainvitals.logs.curve_csv import CurveCsv
+from trainvitals.logs.grammars.curve_csv import CurveCsv
 from trainvitals.logs.parser import Parser
 from trainvitals.logs.times import LineTimes
 from trainvitals.records import Event, Step

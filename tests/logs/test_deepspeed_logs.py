@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trainvitals.logs.deepspeed import DeepSpeed
+from trainvitals.logs.grammars.deepspeed import DeepSpeed
 from trainvitals.logs.parser import Parser
 from trainvitals.logs.times import LineTimes
 from trainvitals.records import Event, Step

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trainvitals.logs.fault_bursts import MAX_NAMED_RANKS, Seen, to_event
+from trainvitals.logs.faults.bursts import MAX_NAMED_RANKS, Seen, to_event
 
 
 def timeout_of(ranks):

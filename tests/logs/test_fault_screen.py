@@ -3,7 +3,7 @@
 import pytest
 
 from tests.logs.mutations import real_lines
-from trainvitals.logs.faults import Faults
+from trainvitals.logs.faults.reader import Faults
 from trainvitals.logs.registry import GRAMMARS
 from trainvitals.logs.screen import FaultScreen, shape
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trainvitals.cli.parse import read_log
-from trainvitals.logs.golden_json import GoldenJson
+from trainvitals.logs.grammars.golden_json import GoldenJson
 from trainvitals.logs.long_json import broken_into_lines, is_long_document
 from trainvitals.logs.parser import Parser
 from trainvitals.records import Step

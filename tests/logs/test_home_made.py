@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trainvitals.errors import SettingsError
-from trainvitals.logs.home_made import make_grammar
+from trainvitals.logs.grammars.home_made import make_grammar
 from trainvitals.logs.parser import Parser
 from trainvitals.logs.times import LineTimes
 from trainvitals.records import Event, Step

@@ -44,7 +44,7 @@ def test_a_resumed_start_is_told_in_the_words_of_each_version(line):
 
 @pytest.mark.parametrize("prefix", ["Jan 02 03:04:05 node7 python[12]: ", "INFO:root:"])
 def test_what_stands_before_a_training_bar_is_no_name_of_it(prefix):
-    from trainvitals.logs.huggingface_plan import last_bar
+    from trainvitals.logs.grammars.huggingface_plan import last_bar
 
     assert last_bar(prefix + "  2%|#  | 10/500 [00:10<08:00, 1.00it/s]", 0) == (10, 500)
     assert last_bar("Map (num_proc=4):  2%|#  | 10/500 [00:10<08:00, 1.00it/s]", 0) is None

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainvitals.logs.jsonl import Jsonl
+from trainvitals.logs.grammars.jsonl import Jsonl
 from trainvitals.logs.parser import Parser
 from trainvitals.logs.times import LineTimes
 from trainvitals.records import Event, Step

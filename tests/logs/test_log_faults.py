@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from reading import MTIME_NS, OVERFLOW, faults_of
 
-from trainvitals.logs.fault_table import CLASSES, DEADLY_CLASSES, with_table
-from trainvitals.logs.faults import HELD_LINES, LITERALS, REMEMBERED_LINES, Faults
+from trainvitals.logs.faults.reader import HELD_LINES, LITERALS, REMEMBERED_LINES, Faults
+from trainvitals.logs.faults.table import CLASSES, DEADLY_CLASSES, with_table
 from trainvitals.logs.framing import split_noise
 from trainvitals.logs.times import LineTimes
 from trainvitals.records import Severity
@@ -141,7 +141,7 @@ def test_a_rich_box_is_a_traceback():
 
 def test_the_documentation_holds_the_table():
     document = (Path(__file__).parents[2] / "docs" / "faults.md").read_text(encoding="utf-8")
-    assert with_table(document) == document, "run python -m trainvitals.logs.fault_table"
+    assert with_table(document) == document, "run python -m trainvitals.logs.faults.table"
 
 
 def test_classes_that_end_a_run_are_deadly_and_others_are_not():

@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.logs.mutations import mutated_lines, real_lines
-from trainvitals.logs.faults import Faults
+from trainvitals.logs.faults.reader import Faults
 from trainvitals.logs.framing import MAX_LINE_BYTES, strip_noise
 from trainvitals.logs.parser import Parser
 from trainvitals.logs.registry import GRAMMARS

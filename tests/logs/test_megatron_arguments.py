@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from megatron_lines import FULL, parse
 
-from trainvitals.logs.megatron_arguments import MegatronArguments
+from trainvitals.logs.grammars.megatron_arguments import MegatronArguments
 
 ARGUMENTS = """\
 using world size: 64, data-parallel size: 4, context-parallel size: 1 tensor-model-parallel size: 8, pipeline-model-parallel size: 2

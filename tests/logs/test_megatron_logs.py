@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from megatron_lines import FULL, parse, read, steps, values
 
-from trainvitals.logs.megatron import Megatron
+from trainvitals.logs.grammars.megatron import Megatron
 from trainvitals.logs.times import LineTimes
 from trainvitals.records import Event, Step
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainvitals.logs.mllog import MLLog
+from trainvitals.logs.grammars.mllog import MLLog
 from trainvitals.logs.parser import Parser
 from trainvitals.records import Event, Step
 

@@ -3,7 +3,7 @@
 import pytest
 from reading import DATA, read_file, read_in_pieces, seconds
 
-from trainvitals.logs.mmengine import MMEngine
+from trainvitals.logs.grammars.mmengine import MMEngine
 
 
 def test_with_epochs_the_step_is_counted_through():

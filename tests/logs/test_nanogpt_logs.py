@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainvitals.logs.nanogpt import NanoGPT
+from trainvitals.logs.grammars.nanogpt import NanoGPT
 from trainvitals.logs.parser import Parser
 from trainvitals.logs.times import LineTimes
 from trainvitals.records import Event, Step
@@ -157,7 +157,7 @@ def test_a_hostile_line_costs_no_more_than_its_length():
 
 
 def test_a_step_that_is_padded_behind_and_large_units_are_read():
-    from trainvitals.logs.step_cells import cell_line
+    from trainvitals.logs.grammars.step_cells import cell_line
 
     found = cell_line(
         "[rank 0] Step: 7     | Loss: 8.5000 | Global batch size: 512.0K | Tokens/s: 100.5K | MFU: 40.10% | Memory usage: 10.10GB"

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from reading import MTIME_NS, read_in_pieces
 
-from trainvitals.logs.lightning_bar import LightningBar
-from trainvitals.logs.megatron import Megatron
-from trainvitals.logs.nemo import NeMo
+from trainvitals.logs.grammars.lightning_bar import LightningBar
+from trainvitals.logs.grammars.megatron import Megatron
+from trainvitals.logs.grammars.nemo import NeMo
 from trainvitals.logs.parser import Parser
 from trainvitals.logs.times import LineTimes
 from trainvitals.records import Event, Step

@@ -3,7 +3,7 @@
 import pytest
 from reading import DATA, read, read_file, read_in_pieces, seconds
 
-from trainvitals.logs.olmo import Olmo
+from trainvitals.logs.grammars.olmo import Olmo
 from trainvitals.logs.times import LineTimes
 
 HEADER = "2026-01-02 03:04:05.678\thost-1:0\tolmo.train:908\tINFO\t[step=2/1000,epoch=0]"

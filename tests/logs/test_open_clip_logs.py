@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from reading import read
 
-from trainvitals.logs.open_clip import OpenClip
+from trainvitals.logs.grammars.open_clip import OpenClip
 from trainvitals.logs.times import LineTimes
 from trainvitals.records import Event, Step
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from trainvitals.logs.grammars.telemetry_jsonl import TelemetryJsonl
 from trainvitals.logs.parser import Parser
-from trainvitals.logs.telemetry_jsonl import TelemetryJsonl
 from trainvitals.logs.times import LineTimes
 from trainvitals.records import Event, Step
 

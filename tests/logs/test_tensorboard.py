@@ -17,8 +17,8 @@ from tensorboard.summary.writer.event_file_writer import EventFileWriter
 
 from trainvitals.cli.parse import read_log
 from trainvitals.errors import InputError
-from trainvitals.logs.tensorboard import TensorBoard
-from trainvitals.logs.tensorboard_records import MAX_RECORD_BYTES, EventFileReader, looks_like_event_file
+from trainvitals.logs.grammars.tensorboard import TensorBoard
+from trainvitals.logs.grammars.tensorboard_records import MAX_RECORD_BYTES, EventFileReader, looks_like_event_file
 from trainvitals.logs.times import LineTimes
 from trainvitals.records import Event, Step
 

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trainvitals.logs.framing import strip_noise
+from trainvitals.logs.grammars.torchtitan import TorchTitan
 from trainvitals.logs.parser import Parser
 from trainvitals.logs.times import LineTimes
-from trainvitals.logs.torchtitan import TorchTitan
 from trainvitals.records import Event, Step
 
 DATA = Path(__file__).parent / "data"

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trainvitals.hook.flatten import flatten
-from trainvitals.logs.config_dump import config_events
+from trainvitals.logs.grammars.config_dump import config_events
 from trainvitals.masking import is_secret_name, mask_arguments
 
 SECRET = "Vq4KRtxZ8w2mN6pYbD1c"

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from trainvitals.cli.parse import text_chunks
 from trainvitals.errors import InputError
-from trainvitals.logs.tensorboard_records import lines_of_directory
+from trainvitals.logs.grammars.tensorboard_records import lines_of_directory
 
 MAX_NAMES = 20
 _MAX_BYTES = 1 << 20

@@ -14,8 +14,8 @@ from typing import Any
 
 from trainvitals.cli.parse import reading, text_chunks
 from trainvitals.errors import InputError
+from trainvitals.logs.grammars.tensorboard_records import lines_of_directory
 from trainvitals.logs.parser import Parser
-from trainvitals.logs.tensorboard_records import lines_of_directory
 from trainvitals.records import Step
 from trainvitals.watch.importer import ImportLog, LogPart
 

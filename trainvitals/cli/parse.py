@@ -17,10 +17,10 @@ from typing import Any, Protocol, cast
 
 from trainvitals.cli.record_json import RecordLines
 from trainvitals.errors import InputError
+from trainvitals.logs.grammars.tensorboard_records import lines_of_chunks, lines_of_directory, looks_like_event_file
 from trainvitals.logs.long_json import broken_into_lines, is_long_document
 from trainvitals.logs.parser import Parser
 from trainvitals.logs.registry import home_made_grammars
-from trainvitals.logs.tensorboard_records import lines_of_chunks, lines_of_directory, looks_like_event_file
 from trainvitals.records import Event, Step
 
 _CHUNK_BYTES = 1 << 18

@@ -14,12 +14,12 @@ from trainvitals.identity import event_id
 from trainvitals.logs.attempts import AttemptTracker, Verdict
 from trainvitals.logs.changes import FormatChanges
 from trainvitals.logs.event_numbers import EventNumbers
-from trainvitals.logs.faults import Faults
+from trainvitals.logs.faults.reader import Faults
 from trainvitals.logs.finder import FormatFinder, Located, Prelude
 from trainvitals.logs.framing import LineFramer, origin_of
 from trainvitals.logs.grammar import Grammar
-from trainvitals.logs.hook_jsonl import HookJsonl
-from trainvitals.logs.megatron_arguments import MegatronArguments
+from trainvitals.logs.grammars.hook_jsonl import HookJsonl
+from trainvitals.logs.grammars.megatron_arguments import MegatronArguments
 from trainvitals.logs.registry import ALIASES, GRAMMARS
 from trainvitals.logs.screen import FaultScreen
 from trainvitals.logs.times import LineTimes

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from trainvitals.logs.faults import Faults
+from trainvitals.logs.faults.reader import Faults
 
 _DROPPED = b"0123456789 .,:+-\t"
 _COLOUR = re.compile(rb"\x1b\[[\d;]{0,20}m")

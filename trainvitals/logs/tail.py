@@ -18,8 +18,8 @@ from typing import Any
 from trainvitals.clock import Clock, SystemClock
 from trainvitals.errors import InputError
 from trainvitals.logs.cursor import Cursor, begins_with
+from trainvitals.logs.grammars.tensorboard_records import EventFileReader, looks_like_event_file
 from trainvitals.logs.parser import Parser
-from trainvitals.logs.tensorboard_records import EventFileReader, looks_like_event_file
 from trainvitals.records import Event, Step
 
 _CHUNK_BYTES = 1 << 18

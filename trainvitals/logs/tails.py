@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import PurePath
 
-from trainvitals.logs.faults import Faults
+from trainvitals.logs.faults.reader import Faults
 from trainvitals.logs.framing import LineFramer
 from trainvitals.logs.opening import open_log
 from trainvitals.logs.screen import FaultScreen
