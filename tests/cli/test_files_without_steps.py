@@ -57,3 +57,9 @@ def test_the_tags_of_event_files_are_named(tmp_path: Path, capsys):
         names_instead(str(tmp_path / "tb"))
         == "Its tags are Xent, speed/words; none is known for a loss. Write one as train/loss."
     )
+
+
+def test_a_format_that_is_nearly_a_name_is_answered_with_the_name(tmp_path: Path, capsys):
+    (tmp_path / "x.log").write_text("x\n")
+    assert main(["parse", str(tmp_path / "x.log"), "--format", "megatorn"]) == 2
+    assert "'megatorn' is no known log format; did you mean megatron?" in capsys.readouterr().err

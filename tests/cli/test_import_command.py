@@ -374,3 +374,10 @@ def test_a_server_that_takes_nothing_ends_the_import_with_what_to_do(tmp_path, m
     assert place.run(place.file("train.log", megatron(1, 5))) == 2
     assert "127.0.0.1:9" in capsys.readouterr().err
     assert isinstance(import_._Ahead(SystemClock()).time_ns(), int)
+
+
+def test_no_more_events_are_new_than_were_read(place, capsys):
+    log = place.file("train.log", megatron(1, 300) + "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB\n")
+    assert place.run(log) == 0
+    told, _ = said(capsys)
+    assert told["findings"] > 0 and 0 < told["new_events"] <= told["events"]

@@ -164,7 +164,7 @@ def test_changes_are_told_old_to_new_with_the_whole_values_behind_them(store: Sq
     assert lines[0].value == "1a2b3c4 → 4d5e6f7" and dead_run.CHANGES[0][2] in lines[0].full
     assert lines[3].value.count("…") == 1 and dead_run.CHANGES[3][2] in lines[3].full
     assert lines[5].value == "not set → Ring" and lines[6].value == "not set → •••"
-    assert [line.value for line in lines[8:]] == ["and 4 more", "software: told by one of the two starts only"]
+    assert [line.value for line in lines[8:]] == ["and 4 more", "software: not told by both starts"]
     assert arrow(changes.keys[1]) == "3e-4 → 4.5e-4" and full(changes.keys[1]) == ""
 
 

@@ -18,7 +18,7 @@ from typing import Any, cast
 
 from trainvitals.hook.flatten import Flat, Plain, canonical_sha256, flatten
 from trainvitals.hook.git import Running, describe_git
-from trainvitals.hook.surroundings import MAX_ARGUMENTS, environment, job, packages, script, software
+from trainvitals.hook.surroundings import MAX_ARGUMENTS, environment, import_readers, job, packages, script, software
 
 #: JSON of the values of one part. A store's limit of 64 KiB for a text holds the escaped form as well.
 PART_BYTES = 32 * 1024
@@ -95,6 +95,10 @@ class MetadataWriter:
         # Taken now: the trainer may change both later.
         arguments = [_plain_path(argument) for argument in itertools.islice(sys.argv, MAX_ARGUMENTS + 1)]
         variables = dict(os.environ)
+        try:
+            import_readers()
+        except Exception as error:  # noqa: BLE001 - a damaged library; the other sections are told all the same
+            self._fail(f"packages: {type(error).__name__}: {error}")
         thread = threading.Thread(
             target=self._surroundings, args=(script_path, arguments, variables), name="trainvitals-metadata", daemon=True
         )

@@ -6,6 +6,7 @@ while (packages) are made by whoever calls in a thread.
 
 from __future__ import annotations
 
+import codecs
 import hashlib
 import os
 import platform
@@ -14,7 +15,9 @@ import stat
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from importlib import metadata as installed
 from pathlib import Path
+from typing import Any
 
 from trainvitals.hook.flatten import Plain, plain_text
 from trainvitals.masking import MASK, is_secret_name, mask_arguments
@@ -141,18 +144,36 @@ def _hashed(path: str) -> dict[str, Plain]:
         os.close(descriptor)
 
 
+class _Sample(installed.Distribution):
+    """The metadata of a package that is on no disk."""
+
+    def read_text(self, filename: str) -> str | None:
+        return "Metadata-Version: 2.1\nName: sample\nVersion: 1\n" if filename == "METADATA" else None
+
+    def locate_file(self, path: str | os.PathLike[str]) -> Any:
+        return Path(path)
+
+
+def import_readers() -> None:
+    """Import what ``packages`` needs beyond this file's imports: the library imports its reader of metadata when it is first used.
+
+    For the thread that asks for the look-ups. A process that is forked while another thread imports keeps that import's lock
+    for ever, and hangs in its own import of the same module. Reads no package from the disk.
+    """
+    str(_Sample().version)
+    codecs.lookup("cp437")  # names in a zip file
+
+
 def packages(deadline_s: float) -> dict[str, Plain]:
     """Versions of ``PACKAGES`` as installed, read from their metadata. deadline_s: monotonic; a list that was cut there would
-    look like packages that went away, so it is not told at all."""
-    from importlib import metadata  # takes milliseconds; only in the thread
-
+    look like packages that went away, so it is not told at all. In a thread only after ``import_readers``."""
     found: dict[str, Plain] = {}
     for name in PACKAGES:
         if time.monotonic() > deadline_s:
             return {"unavailable": "the file system took too long"}
         try:
-            found[name] = plain_text(str(metadata.version(name)))
-        except metadata.PackageNotFoundError:
+            found[name] = plain_text(str(installed.version(name)))
+        except installed.PackageNotFoundError:
             continue
         except Exception as error:  # noqa: BLE001 - a damaged metadata file; told in place of the version
             found[name] = f"unreadable: {type(error).__name__}"

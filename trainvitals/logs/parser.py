@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import hashlib
 import re
 from collections.abc import Iterable, Mapping
@@ -74,7 +75,9 @@ class Parser:
         self._grammars = {**custom, **{name: grammar for name, grammar in GRAMMARS.items() if name not in custom}}
         wanted = format if format in custom else ALIASES.get(format, format)
         if wanted != "auto" and wanted not in self._grammars:
-            raise InputError(f"{format!r} is no known log format; use one of {', '.join(('auto', *self._grammars))}.")
+            near = difflib.get_close_matches(wanted, ["auto", *self._grammars], 1)
+            known = f"did you mean {near[0]}?" if near else f"use one of {', '.join(('auto', *self._grammars))}."
+            raise InputError(f"{format!r} is no known log format; {known}")
         self._wanted = wanted
         self._times = LineTimes(timezone, mtime_ns)
         self._framer = LineFramer()

@@ -62,8 +62,8 @@ class ImportLog:
 
 @dataclass
 class Counts:
-    """What an import did; JSON values. ``new_steps``: of those read, the ones that the store did not have. ``detector_errors``:
-    records that no rule judged, because one of them failed."""
+    """What an import did; JSON values. ``new_steps``, ``new_events``: of those read, the ones that the store did not have.
+    ``detector_errors``: records that no rule judged, because one of them failed."""
 
     steps: int = 0
     new_steps: int = 0
@@ -227,6 +227,7 @@ class Importer:
         if event.kind == "fault":
             self._metadata.flush()  # where the ranks of this start are; what cannot be written is said by the next commit
         event = self._deaths.take(event, self._current)
+        self.counts.new_events += (event.kind, event.id) not in self._known_events
         self._add_event(event)
         self._judge(event, event.time_ns or 0)
 
@@ -277,7 +278,6 @@ class Importer:
     def _add_event(self, event: Event) -> None:
         known = self._known_events.get((event.kind, event.id))
         if known is None:
-            self.counts.new_events += 1
             self._known_events[event.kind, event.id] = event.time_ns or 0
         else:
             event = replace(event, time_ns=known)

@@ -111,7 +111,7 @@ def lines_of(changes: Changes, most: int = 0) -> tuple[Line, ...]:
     if changes.count > len(shown):
         lines.append(Line("", f"and {changes.count - len(shown):,} more"))
     if changes.not_compared:
-        lines.append(Line("not compared", ", ".join(changes.not_compared) + ": told by one of the two starts only"))
+        lines.append(Line("not compared", ", ".join(changes.not_compared) + ": not told by both starts"))
     return tuple(lines)
 
 
