@@ -178,6 +178,22 @@ def test_a_git_that_hangs_when_the_trainer_ends_is_ended_with_its_children(tmp_p
     assert not is_running(child) and recorder.errors == 1
 
 
+def test_a_git_of_an_earlier_description_is_ended_as_well(tmp_path, monkeypatch):
+    fake_git(tmp_path, monkeypatch, f"echo $$ > {tmp_path}/$$.new; mv {tmp_path}/$$.new {tmp_path}/$$.pid; exec sleep 300")
+    monkeypatch.setattr(metadata, "CLOSE_WAIT_S", 0.05)
+    recorder = Recorder(tmp_path / "run", run="r", writer="direct")
+    until_s = time.monotonic() + 60
+    for count in (1, 2):
+        recorder.describe({"lr": 1}, script=__file__)
+        while len(list(tmp_path.glob("*.pid"))) < count and time.monotonic() < until_s:
+            os.sched_yield()
+    pids = [int(path.read_text()) for path in tmp_path.glob("*.pid")]
+    recorder.close()
+    while any(map(is_running, pids)) and time.monotonic() < until_s:
+        os.sched_yield()
+    assert [pid for pid in pids if is_running(pid)] == [] and len(pids) == 2
+
+
 def test_after_the_end_no_git_is_left_running(tmp_path):
     running = git.Running()
     running.stop()

@@ -29,6 +29,15 @@ def usable(parameters: Iterable[tuple[str, Any]]) -> list[tuple[str, Any]]:
     ]
 
 
+def replicated_parameters(given: Iterable[tuple[str, Any]] | None) -> list[tuple[str, Any]]:
+    """The usable ones. Raises ``ValueError`` when none of the given ones is, and what the iterable raises."""
+    parameters = [] if given is None else list(given)
+    found = usable(parameters)
+    if parameters and not found:
+        raise ValueError("none of the replicated parameters is whole and contiguous; no checksums are made")
+    return found
+
+
 def start_checksums(parameters: Sequence[tuple[str, Any]], turn: int) -> tuple[list[str], dict[str, Any]]:
     """(names of the slices, two scalars for each, on its device) of the ``turn``-th part: ``TENSORS`` tensors, ``ELEMENTS`` each.
 

@@ -35,33 +35,34 @@ class GitError(Exception):
 
 
 class Running:
-    """The git that is asked just now, so that the trainer's end can end it: alone it might hang for ever on a file system."""
+    """The gits that are asked just now, so that the trainer's end can end them: alone they might hang for ever on a file system."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._process: subprocess.Popen[bytes] | None = None
+        self._processes: list[subprocess.Popen[bytes]] = []
         self._is_stopped = False
 
     def begin(self, process: subprocess.Popen[bytes]) -> None:
         """Raises ``GitError`` after ``stop``; the process is killed then."""
         with self._lock:
-            self._process = process
+            self._processes.append(process)
             is_stopped = self._is_stopped
         if is_stopped:
             _kill(process)
             raise GitError("the trainer ended")
 
-    def end(self) -> None:
+    def end(self, process: subprocess.Popen[bytes]) -> None:
         """It has been waited for: its number may be another process's from now on."""
         with self._lock:
-            self._process = None
+            self._processes.remove(process)
 
     def stop(self) -> None:
-        """Kill it with its children; nothing is asked any more. Never waits."""
+        """Kill them with their children; nothing is asked any more. Never waits."""
         with self._lock:
             self._is_stopped = True
-            if self._process is not None and self._process.returncode is None:
-                _signal(self._process)
+            for process in self._processes:
+                if process.returncode is None:
+                    _signal(process)
 
 
 def describe_git(directory: str, timeout_s: float, running: Running | None = None) -> dict[str, str | bool]:
@@ -141,7 +142,7 @@ class _Git:
         finally:
             if process.returncode is None:
                 _kill(process)
-            self._running.end()
+            self._running.end(process)
             if process.stdout is not None:
                 process.stdout.close()
         if process.returncode == -signal.SIGKILL:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any, Protocol, TypeVar, cast
 
 Method = TypeVar("Method", bound=Callable[..., Any])
+Value = TypeVar("Value")
 
 
 class Tells(Protocol):
@@ -39,6 +40,14 @@ class Failures:
             print(f"trainvitals hook: {text}. Training goes on.", file=sys.stderr)  # noqa: T201 - the trainer's own log
         except Exception:  # noqa: BLE001 - stderr is gone; the count and the event still tell
             self.count += 1
+
+    def taken(self, name: str, convert: Callable[[Any], Value], value: object, default: Value, recorder: Tells | None) -> Value:
+        """An argument, converted; else ``default``, and one failure more. Never raises."""
+        try:
+            return convert(value)
+        except Exception as error:  # noqa: BLE001 - a class of somebody's own may raise anything; counted and told
+            self.add(f"{name} (taken: {default})", error, recorder)
+            return default
 
 
 class Guarded:

@@ -39,7 +39,7 @@ class MetadataWriter:
     def __init__(self, emit: Emit, fail: Fail) -> None:
         self._emit, self._fail = emit, fail
         self._pid = os.getpid()
-        self._thread: threading.Thread | None = None
+        self._threads: list[threading.Thread] = []
         self._git = Running()
         self._is_closed = False
         self._knows_surroundings = False
@@ -62,10 +62,12 @@ class MetadataWriter:
 
     def close(self) -> None:
         """Wait, at most ``CLOSE_WAIT_S``, for look-ups that are under way; what comes later is not written."""
-        thread = self._thread
-        if thread is not None and self._pid == os.getpid() and thread is not threading.current_thread():
-            thread.join(CLOSE_WAIT_S)
-            if thread.is_alive():
+        if self._pid == os.getpid():
+            end_s = time.monotonic() + CLOSE_WAIT_S
+            others = [thread for thread in self._threads if thread is not threading.current_thread()]
+            for thread in others:
+                thread.join(max(0.0, end_s - time.monotonic()))
+            if any(thread.is_alive() for thread in others):
                 self._git.stop()
                 self._fail("git or the package list did not answer before the end; the metadata is not complete")
         self._is_closed = True
@@ -73,7 +75,7 @@ class MetadataWriter:
     def after_fork(self) -> None:
         """A forked child has no thread, and describes nothing that its parent described."""
         self._pid = os.getpid()
-        self._thread = None
+        self._threads = []
         self._git = Running()
 
     def _write_config(self, flat: Flat) -> None:
@@ -103,7 +105,7 @@ class MetadataWriter:
             target=self._surroundings, args=(script_path, arguments, variables), name="trainvitals-metadata", daemon=True
         )
         thread.start()
-        self._thread = thread
+        self._threads = [*(earlier for earlier in self._threads if earlier.is_alive()), thread]
 
     def _surroundings(self, script_path: str | None, arguments: Sequence[str], variables: Mapping[str, str]) -> None:
         deadline_s = time.monotonic() + LOOK_UP_S

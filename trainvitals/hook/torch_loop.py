@@ -30,14 +30,16 @@ from typing import Any
 
 import torch
 
-from trainvitals.hook.checksum import checksums, start_checksums, usable
+from trainvitals.hook.checksum import checksums, replicated_parameters, start_checksums
 from trainvitals.hook.device_values import DeviceValues
 from trainvitals.hook.guard import Failures, Guarded, never_raises
 from trainvitals.hook.rank_board import Answer, BoardReader, RankBoard, Sample, rank_statistics, replica_mismatches
 from trainvitals.hook.recorder import Recorder
-from trainvitals.hook.torch_world import from_anywhere, gpu_uuid, local_rank, meeting_place, why_alone
+from trainvitals.hook.torch_world import from_anywhere, gpu_uuid, local_rank, meeting_place, not_negative, real, whole, why_alone
 
 CLIP_WINDOW = 100
+SAMPLE_EVERY = 50
+CHECKSUM_EVERY = 1000
 #: So many steps may wait for the device; with more the oldest one is waited for.
 MAX_WAITING_STEPS = 64
 #: The record of a sampled step waits for the other ranks for so many further steps and so long at least, and no longer
@@ -73,11 +75,11 @@ class TrainingMonitor(Guarded):
         *,
         rank: int | None = None,
         world_size: int | None = None,
-        sample_every: int = 50,
+        sample_every: int = SAMPLE_EVERY,
         per_rank: str = "gather",
         max_grad_norm: float | None = None,
         replicated: Iterable[tuple[str, Any]] | None = None,
-        checksum_every: int = 1000,
+        checksum_every: int = CHECKSUM_EVERY,
         replica: int = 0,
         writer: str = "auto",
     ) -> None:
@@ -87,30 +89,28 @@ class TrainingMonitor(Guarded):
         self._reader: BoardReader | None = None
         self._waiting: deque[_Waiting] = deque()
         self._clipped: deque[bool] = deque(maxlen=CLIP_WINDOW)
-        self._parameters: list[tuple[str, Any]] = []
         self._last_number: int | None = None
-        self._device_s = DEVICE_S
-        self._ended_steps = 0
-        self._sample_every, self._checksum_every = max(0, int(sample_every)), max(0, int(checksum_every))
-        self._per_rank, self._max_grad_norm, self._replica = per_rank, max_grad_norm, int(replica)
-        self._rank = from_anywhere(rank, "get_rank", "RANK", 0)
-        self._world_size = from_anywhere(world_size, "get_world_size", "WORLD_SIZE", 1)
+        self._device_s, self._ended_steps = DEVICE_S, 0
+        self._per_rank, self._looks_again = per_rank, False
+        taken = self.failures.taken
+        self._rank = from_anywhere(taken("rank", whole, rank, None, None), "get_rank", "RANK", 0)
+        self._world_size = from_anywhere(taken("world_size", whole, world_size, None, None), "get_world_size", "WORLD_SIZE", 1)
         if self._rank == 0 or per_rank == "files":
             self._recorder = Recorder(run_dir, run=run, rank=self._rank, world_size=self._world_size, writer=writer)
-        self._looks_again = False
+        self._sample_every = taken("sample_every", not_negative, sample_every, SAMPLE_EVERY, self._recorder)
+        self._checksum_every = taken("checksum_every", not_negative, checksum_every, CHECKSUM_EVERY, self._recorder)
+        self._replica = taken("replica", int, replica, 0, self._recorder)
+        self._max_grad_norm = taken("max_grad_norm", real, max_grad_norm, None, self._recorder)
+        self._parameters: list[tuple[str, Any]] = taken("replicated", replicated_parameters, replicated, [], self._recorder)
         self._prefix = f"trainvitals/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}/{next(_numbers)}"
-        self._meet(list(replicated) if replicated is not None else [])
+        self._meet()
 
     @never_raises
-    def _meet(self, parameters: list[tuple[str, Any]]) -> None:
+    def _meet(self) -> None:
         if self._per_rank not in ("gather", "files", "none"):
             raise ValueError(f"per_rank must be gather, files or none, not {self._per_rank!r}; no ranks are compared")
         if self._per_rank == "gather":
             self._looks_again = not self._join()
-        if parameters:
-            self._parameters = usable(parameters)
-            if not self._parameters:
-                raise ValueError("none of the replicated parameters is whole and contiguous; no checksums are made")
 
     def _join(self) -> bool:
         """Meet the other ranks; False while torch.distributed has not begun."""
@@ -289,7 +289,8 @@ class TrainingMonitor(Guarded):
         before_s = first.pre_all_reduce_s()
         if before_s == before_s:
             metrics["pre_all_reduce_s"] = before_s
-        limit = first.max_norm if first.max_norm is not None else self._max_grad_norm
+        limit = self.failures.taken("max_norm", real, first.max_norm, None, recorder)
+        limit = self._max_grad_norm if limit is None else limit
         norm = metrics.get("grad_norm")
         if limit is not None and isinstance(norm, (int, float)):
             self._clipped.append(not norm <= limit)  # NaN counts as clipped

@@ -11,22 +11,39 @@ import torch
 from trainvitals.hook.rank_board import Store
 
 STORE_TIMEOUT_S = 10.0
+#: Of a number in a launcher's variable; Python refuses to convert very long ones.
+MAX_DIGITS = 20
+
+
+def not_negative(value: Any) -> int:
+    """As a whole number, 0 for what is below. Raises what the conversion raises."""
+    return max(0, int(value))
+
+
+def whole(value: Any) -> int | None:
+    """None stays None. Raises what the conversion raises."""
+    return None if value is None else int(value)
+
+
+def real(value: Any) -> float | None:
+    """None stays None. Raises what the conversion raises."""
+    return None if value is None else float(value)
 
 
 def from_anywhere(given: int | None, function: str, variable: str, default: int) -> int:
     """As given, else what torch.distributed says, else the launcher's variable."""
     if given is not None:
-        return int(given)
+        return given
     if torch.distributed.is_available() and torch.distributed.is_initialized():
         return int(getattr(torch.distributed, function)())
     text = os.environ.get(variable, "")
-    return int(text) if text.isdecimal() else default
+    return int(text) if text.isdecimal() and len(text) < MAX_DIGITS else default
 
 
 def local_rank() -> int | None:
     """The rank on this host, where the launcher says it."""
     text = os.environ.get("LOCAL_RANK", "")
-    return int(text) if text.isdecimal() else None
+    return int(text) if text.isdecimal() and len(text) < MAX_DIGITS else None
 
 
 def gpu_uuid() -> str | None:
