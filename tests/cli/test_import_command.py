@@ -10,6 +10,7 @@ import random
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -22,6 +23,7 @@ from trainvitals.attempts import hold_watch_lock
 from trainvitals.cli import import_, import_files
 from trainvitals.cli.import_ import Progress
 from trainvitals.clock import ManualClock, SystemClock
+from trainvitals.errors import StoreUnavailable
 from trainvitals.records import Step
 from trainvitals.store.spool_file import SpoolStats
 from trainvitals.store.sqlite import SqliteStore
@@ -160,22 +162,27 @@ def test_killed_anywhere_it_goes_on_to_the_same_rows(tmp_path, monkeypatch, is_t
     assert (place.run_dir / "attempts.jsonl").read_text() == (whole.run_dir / "attempts.jsonl").read_text()
 
 
+def has_steps(place):
+    try:
+        store = place.open()
+    except StoreUnavailable:  # not made so far
+        return False
+    try:
+        return len(store.raw("train", ["step"], {"run": "r"}, *FOR_EVER, limit=1)) > 0
+    finally:
+        store.close()
+
+
 def test_a_real_kill_in_the_middle_is_gone_on_from(tmp_path):
     place = Place(tmp_path / "a")
     log = place.file("train.log", megatron(1, 30_000))
     command = [sys.executable, "-m", "trainvitals", "import", str(log), "--run", "r", "--config", str(place.config)]
     process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    store = None
-    deadline_s = time.monotonic() + 60
-    while time.monotonic() < deadline_s and process.poll() is None:
-        if (tmp_path / "a" / "store.db").exists():
-            store = store or place.open()
-            if len(store.raw("train", ["step"], {"run": "r"}, *FOR_EVER, limit=1)):
-                break
-        time.sleep(0.01)
+    pause, deadline_s = threading.Event(), time.monotonic() + 60
+    while time.monotonic() < deadline_s and process.poll() is None and not has_steps(place):
+        pause.wait(0.01)
     process.send_signal(signal.SIGKILL)
     process.wait()
-    store.close()
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     told = json.loads(done.stdout)
     assert done.returncode == 0 and told["steps"] == 30_000

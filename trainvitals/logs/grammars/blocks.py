@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from abc import ABC, abstractmethod
 from typing import Any
 
 from trainvitals.logs.grammar import LineByLine, Record
@@ -16,7 +17,7 @@ _HEAD = 160
 _DIGIT = re.compile(r"\d", re.ASCII)
 
 
-class BlockByBlock(LineByLine):
+class BlockByBlock(LineByLine, ABC):
     """State: the record that is open, if any, and how its header began. A record that is silent for some seconds is given out as it is."""
 
     def __init__(self) -> None:
@@ -78,9 +79,9 @@ class BlockByBlock(LineByLine):
         """The record's step, from its header and its lines."""
         return step
 
+    @abstractmethod
     def names(self, pairs: dict[str, str]) -> Names:
         """The schema's names for those of the record's lines."""
-        raise NotImplementedError
 
     def to_state(self) -> dict[str, Any]:
         """JSON values only."""

@@ -85,7 +85,7 @@ def number(raw: str) -> float | None:
         try:
             return float(raw)
         except ValueError:
-            pass  # a number with a unit, an average behind it, a word
+            return parse_number(raw)  # a number with a unit, an average behind it, a word
     return parse_number(raw)
 
 
