@@ -6,11 +6,11 @@ import sys
 import time
 import types
 
-from trainvitals.hook import surroundings
+from trainvitals.hook import packages, surroundings
 
 
 def test_a_package_list_that_takes_too_long_is_not_told_in_part():
-    assert surroundings.packages(time.monotonic() - 1) == {"unavailable": "the file system took too long"}
+    assert packages.packages(time.monotonic() - 1) == {"unavailable": "the file system took too long"}
 
 
 def test_a_damaged_package_is_named_and_the_others_are_still_told(monkeypatch):
@@ -24,7 +24,7 @@ def test_a_damaged_package_is_named_and_the_others_are_still_told(monkeypatch):
         raise installed.PackageNotFoundError(name)
 
     monkeypatch.setattr(installed, "version", version)
-    assert surroundings.packages(time.monotonic() + 10) == {"torch": "2.9.0", "numpy": "unreadable: ValueError"}
+    assert packages.packages(time.monotonic() + 10) == {"torch": "2.9.0", "numpy": "unreadable: ValueError"}
 
 
 def test_the_driver_and_the_nccl_of_the_trainers_torch_are_told(tmp_path, monkeypatch):

@@ -18,7 +18,7 @@ from typing import Any, cast
 
 from trainvitals.hook.flatten import Flat, Plain, canonical_sha256, flatten
 from trainvitals.hook.git import Running, describe_git
-from trainvitals.hook.surroundings import MAX_ARGUMENTS, environment, import_readers, job, packages, script, software
+from trainvitals.hook.surroundings import MAX_ARGUMENTS, environment, job, script, software
 
 #: JSON of the values of one part. A store's limit of 64 KiB for a text holds the escaped form as well.
 PART_BYTES = 32 * 1024
@@ -97,17 +97,29 @@ class MetadataWriter:
         # Taken now: the trainer may change both later.
         arguments = [_plain_path(argument) for argument in itertools.islice(sys.argv, MAX_ARGUMENTS + 1)]
         variables = dict(os.environ)
+        packages: Callable[[float], Mapping[str, Plain]] | None = None
         try:
+            from trainvitals.hook.packages import import_readers, packages
+
             import_readers()
         except Exception as error:  # noqa: BLE001 - a damaged library; the other sections are told all the same
             self._fail(f"packages: {type(error).__name__}: {error}")
         thread = threading.Thread(
-            target=self._surroundings, args=(script_path, arguments, variables), name="trainvitals-metadata", daemon=True
+            target=self._surroundings,
+            args=(script_path, arguments, variables, packages),
+            name="trainvitals-metadata",
+            daemon=True,
         )
         thread.start()
         self._threads = [*(earlier for earlier in self._threads if earlier.is_alive()), thread]
 
-    def _surroundings(self, script_path: str | None, arguments: Sequence[str], variables: Mapping[str, str]) -> None:
+    def _surroundings(
+        self,
+        script_path: str | None,
+        arguments: Sequence[str],
+        variables: Mapping[str, str],
+        packages: Callable[[float], Mapping[str, Plain]] | None,
+    ) -> None:
         deadline_s = time.monotonic() + LOOK_UP_S
         named = script_path or (arguments[0] if arguments else "")
         sections: Sequence[tuple[str, Callable[[], Mapping[str, Plain]]]] = (
@@ -117,7 +129,7 @@ class MetadataWriter:
             # From here on files are read, which may lie behind a mount point that hangs.
             ("script", lambda: script(script_path, arguments)),
             ("git", lambda: _git_of(named, deadline_s, self._git)),
-            ("packages", lambda: packages(time.monotonic() + LOOK_UP_S)),
+            ("packages", lambda: packages(time.monotonic() + LOOK_UP_S) if packages is not None else {}),
         )
         for name, values_of in sections:
             if self._is_closed:

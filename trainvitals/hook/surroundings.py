@@ -1,4 +1,4 @@
-"""What surrounds a start of the trainer: script, packages, software, environment and job. Nothing is imported for it.
+"""What surrounds a start: the script, the software, the environment and the job. Nothing is imported for it.
 
 Each function gives flat plain values, masked. They read small files and the process's own state; look-ups that may take a
 while (packages) are made by whoever calls in a thread.
@@ -6,18 +6,14 @@ while (packages) are made by whoever calls in a thread.
 
 from __future__ import annotations
 
-import codecs
 import hashlib
 import os
 import platform
 import re
 import stat
 import sys
-import time
 from collections.abc import Mapping, Sequence
-from importlib import metadata as installed
 from pathlib import Path
-from typing import Any
 
 from trainvitals.hook.flatten import Plain, plain_text
 from trainvitals.masking import MASK, is_secret_name, mask_arguments
@@ -27,16 +23,6 @@ MAX_ARGUMENTS = 2_000
 MAX_ARGV_CHARACTERS = 16_000
 MAX_VARIABLES = 500
 DRIVER_VERSION = "/proc/driver/nvidia/version"
-#: Their versions are what a difference between two starts is looked for in.
-PACKAGES = (
-    "torch", "triton", "pytorch-triton", "transformers", "accelerate", "deepspeed", "megatron-core", "megatron-lm", "transformer-engine",
-    "transformer-engine-torch", "flash-attn", "flash-attn-3", "apex", "lightning", "pytorch-lightning", "nemo-toolkit", "nemo-run",
-    "torchtitan", "torchao", "torchdata", "torchvision", "bitsandbytes", "xformers", "peft", "trl", "mosaicml", "llm-foundry",
-    "mosaicml-streaming", "nanotron", "fairseq", "mmengine", "jax", "jaxlib", "flax", "optax", "maxtext", "numpy", "datasets",
-    "tokenizers", "safetensors", "sentencepiece", "tiktoken", "einops", "liger-kernel", "nvidia-modelopt",
-    "nvidia-nccl-cu11", "nvidia-nccl-cu12", "nvidia-nccl-cu13", "nvidia-cudnn-cu11", "nvidia-cudnn-cu12", "nvidia-cudnn-cu13",
-    "nvidia-cublas-cu12", "nvidia-cublas", "nvidia-cuda-runtime-cu12", "nvidia-cuda-runtime", "torch-xla", "torch-npu", "trainvitals",
-)  # fmt: skip
 _VARIABLES = re.compile(
     r"""(?: NCCL_|RCCL_|CUDA_|HIP_|ROCR_|HSA_|NVTE_|TORCH_|TORCHINDUCTOR_|TORCHELASTIC_|PYTORCH_|TRITON_|XLA_|JAX_|NEURON_|ASCEND_
         | UCX_|FI_|GLOO_|MPI_|OMPI_COMM_WORLD_|PMI_|PMIX_RANK|MKL_|DS_|DEEPSPEED_|MEGATRON_|NEMO_|ACCELERATE_|FSDP_|HF_HUB_OFFLINE
@@ -142,42 +128,6 @@ def _hashed(path: str) -> dict[str, Plain]:
         return {"unreadable": error.strerror or str(error)}
     finally:
         os.close(descriptor)
-
-
-class _Sample(installed.Distribution):
-    """The metadata of a package that is on no disk."""
-
-    def read_text(self, filename: str) -> str | None:
-        return "Metadata-Version: 2.1\nName: sample\nVersion: 1\n" if filename == "METADATA" else None
-
-    def locate_file(self, path: str | os.PathLike[str]) -> Any:
-        return Path(path)
-
-
-def import_readers() -> None:
-    """Import what ``packages`` needs beyond this file's imports: the library imports its reader of metadata when it is first used.
-
-    For the thread that asks for the look-ups. A process that is forked while another thread imports keeps that import's lock
-    for ever, and hangs in its own import of the same module. Reads no package from the disk.
-    """
-    str(_Sample().version)
-    codecs.lookup("cp437")  # names in a zip file
-
-
-def packages(deadline_s: float) -> dict[str, Plain]:
-    """Versions of ``PACKAGES`` as installed, read from their metadata. deadline_s: monotonic; a list that was cut there would
-    look like packages that went away, so it is not told at all. In a thread only after ``import_readers``."""
-    found: dict[str, Plain] = {}
-    for name in PACKAGES:
-        if time.monotonic() > deadline_s:
-            return {"unavailable": "the file system took too long"}
-        try:
-            found[name] = plain_text(str(installed.version(name)))
-        except installed.PackageNotFoundError:
-            continue
-        except Exception as error:  # noqa: BLE001 - a damaged metadata file; told in place of the version
-            found[name] = f"unreadable: {type(error).__name__}"
-    return found
 
 
 def software() -> dict[str, Plain]:
