@@ -34,6 +34,15 @@ class Cursor:
         cursor._fd, cursor.mtime_ns = fd, status.st_mtime_ns
         return cursor
 
+    @classmethod
+    def opened_as(cls, path: str, identity: tuple[int, int]) -> Cursor | None:
+        """As ``opened``; None when the path leads to another file by now: a rotation renames between a look and an opening."""
+        cursor = cls.opened(path)
+        if cursor.identity == identity:
+            return cursor
+        cursor.close()
+        return None
+
     @property
     def identity(self) -> tuple[int, int]:
         return (self.device, self.inode)
@@ -124,13 +133,15 @@ class Cursor:
         return cursor
 
 
-def begins_with(path: str, fingerprint: tuple[int, str]) -> bool:
-    """Whether the file at ``path`` begins with the bytes of that ``Cursor.fingerprint``."""
+def begins_with(path: str, identity: tuple[int, int], fingerprint: tuple[int, str]) -> bool | None:
+    """Whether this file at ``path`` begins with the bytes of that ``Cursor.fingerprint``; None when another stands there by now."""
     length, digest = fingerprint
     try:
-        cursor = Cursor.opened(path)
+        cursor = Cursor.opened_as(path, identity)
     except OSError:
         return False
+    if cursor is None:
+        return None
     try:
         data = cursor.read(length)
     except OSError:

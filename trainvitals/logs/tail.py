@@ -184,27 +184,31 @@ class LogSource:
             if path not in self._streams and new.setdefault(identity, (status.st_mtime_ns, path))[1] != path:
                 continue  # another name of a file that is opened in this look
             present[path] = identity
-        self._open_all(sorted(new.values()))
+        self._open_all(sorted((modified_ns, path, identity) for identity, (modified_ns, path) in new.items()))
         return present
 
     def _matches(self) -> list[str]:
         found = {path for pattern in self._patterns for path in glob.iglob(pattern, recursive=True)}  # noqa: PTH207 (patterns are absolute)
         return sorted(path for path in found if not path.endswith(_COMPRESSED))
 
-    def _open_all(self, new: Sequence[tuple[int, str]]) -> None:
-        """(when it was last written, path) of logs, oldest first. Of more than find a place the newest are opened."""
+    def _open_all(self, new: Sequence[tuple[int, str, tuple[int, int]]]) -> None:
+        """(when it was last written, path, identity) of logs, oldest first. Of more than find a place the newest are opened."""
         while len(self._streams) + len(new) > MAX_FILES and self._forget_one():
             pass
         room = max(0, MAX_FILES - len(self._streams))
         self._counts["files_beyond_limit"] = max(0, len(new) - room)
-        for _, path in new[len(new) - room :] if len(new) > room else new:
-            self._open(path)
+        for _, path, identity in new[len(new) - room :] if len(new) > room else new:
+            self._open(path, identity)
 
-    def _open(self, path: str) -> None:
+    def _open(self, path: str, identity: tuple[int, int]) -> None:
         try:
-            cursor = Cursor.opened(path)
+            cursor = Cursor.opened_as(path, identity)
+        except FileNotFoundError:
+            return  # renamed since the look
         except OSError:
             self._note_unreadable(path)
+            return
+        if cursor is None:
             return
         self._unreadable.discard(path)
         self._streams[path] = _Stream(path, self._parser(cursor.mtime_ns), cursor)
@@ -246,7 +250,10 @@ class LogSource:
         seen = (*identity, status.st_size, status.st_mtime_ns)
         if self._verified.get(path) == seen:
             return True
-        if begins_with(path, fingerprint):
+        is_same = begins_with(path, identity, fingerprint)
+        if is_same is None:
+            return True  # renamed meanwhile: the next look sees what stands there then
+        if is_same:
             self._verified[path] = seen
             return True
         del self._finished[identity]
@@ -317,7 +324,9 @@ class LogSource:
             return False
         if Path(stream.path).stat().st_size == 0:
             return False  # after a rename the writer goes on in the old file until it opens the new one
-        successor = Cursor.opened(stream.path)
+        successor = Cursor.opened_as(stream.path, identity)
+        if successor is None:
+            return False  # it was rotated away since the look: the next one sees it under its new name
         if stream.cursor.offset > 0:
             self._counts["rotations"] += 1
             self._finish(stream.cursor)

@@ -169,5 +169,10 @@ def _sync(directory: Path) -> None:
 def _remove(path: Path) -> None:
     if path.is_symlink() or path.is_file():
         path.unlink(missing_ok=True)
-    else:
-        shutil.rmtree(path, ignore_errors=True)
+        return
+    if not path.name.startswith("."):  # a kill in the middle must not leave half a directory under its name
+        hidden = path.with_name(f".{path.name}.gone{os.getpid()}")
+        with contextlib.suppress(OSError):
+            path.rename(hidden)
+            path = hidden
+    shutil.rmtree(path, ignore_errors=True)
