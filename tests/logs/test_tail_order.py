@@ -6,6 +6,7 @@ import os
 
 from trainvitals.clock import ManualClock
 from trainvitals.logs import tail
+from trainvitals.logs.cursor import Cursor, begins_with
 from trainvitals.logs.tail import LogSource
 from trainvitals.records import Step
 
@@ -71,3 +72,16 @@ def test_two_names_of_one_file_are_one_log(tmp_path):
     source = LogSource([str(tmp_path / "*.log")])
     assert steps(source.poll()) == [0, 1, 2] and len(source.paths) == 1
     source.close()
+
+
+def test_a_name_that_leads_to_another_file_since_the_look_is_not_opened_for_it(tmp_path):
+    log, older = tmp_path / "train.log", tmp_path / "train.log.1"
+    log.write_text("iter 2: loss 3.0, time 1.0ms\n")
+    older.write_text("iter 1: loss 3.0, time 1.0ms\n")
+    cursor = Cursor.opened(str(log))
+    cursor.read(100)
+    seen, fingerprint = cursor.identity, cursor.fingerprint()
+    cursor.close()
+    older.rename(log)
+    assert Cursor.opened_as(str(log), seen) is None
+    assert begins_with(str(log), seen, fingerprint) is None
