@@ -322,9 +322,12 @@ class LogSource:
                 if now_s - stream.quiet_since_s >= _DELETED_GRACE_S:
                     stream.close()
             return False
-        if Path(stream.path).stat().st_size == 0:
-            return False  # after a rename the writer goes on in the old file until it opens the new one
-        successor = Cursor.opened_as(stream.path, identity)
+        try:
+            if Path(stream.path).stat().st_size == 0:
+                return False  # after a rename the writer goes on in the old file until it opens the new one
+            successor = Cursor.opened_as(stream.path, identity)
+        except FileNotFoundError:
+            successor = None
         if successor is None:
             return False  # it was rotated away since the look: the next one sees it under its new name
         if stream.cursor.offset > 0:
