@@ -8,12 +8,11 @@ Any record may carry the cumulative counters ``lost`` and ``errors``.
 
 from __future__ import annotations
 
-import json
-import re
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from trainvitals.logs.grammar import Record
+from trainvitals.logs.grammars.json_lines import json_object
 from trainvitals.logs.times import LineTimes, checked_time_ns
 from trainvitals.logs.values import Metrics, as_number, slug
 from trainvitals.records import EVENT_KINDS, NONFINITE_CODES, Event, Severity, Step
@@ -26,7 +25,6 @@ _MAX_HEADER_TEXT = 200
 _MAX_STEP = 10**15
 #: Attempts are numbered by whoever reads the file.
 _KINDS = frozenset(EVENT_KINDS) - {"attempt_start"}
-_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 _MAX_DEPTH = 20
 #: `worst_rank` is a field of its own in the stores, and no metric.
 _OWN_NAMES = frozenset({*TRAIN_METRICS, "worst_rank"})
@@ -53,7 +51,7 @@ class HookJsonl:
     def claims(line: str) -> bool:
         if not line.startswith("{") or '"type"' not in line[:200]:
             return False
-        record = _load(line)
+        record = json_object(line)
         return record is not None and (
             (record.get("type") == "header" and "schema" in record)
             or (record.get("type") == "step" and isinstance(record.get("values"), dict))
@@ -65,7 +63,7 @@ class HookJsonl:
         return header
 
     def feed(self, line: str) -> list[Record]:
-        record = _load(line)
+        record = json_object(line)
         if record is None:
             self.bad_records += 1
             return []
@@ -124,16 +122,6 @@ class HookJsonl:
         self._header = state["header"]
         self._counts = {"lost": int(state["counts"]["lost"]), "errors": int(state["counts"]["errors"])}
         self.bad_records = int(state["bad_records"])
-
-
-def _load(line: str) -> dict[str, Any] | None:
-    try:
-        record = json.loads(line)
-        if _SURROGATE.search(line):  # half a character can be neither stored nor printed
-            record = json.loads(json.dumps(record, ensure_ascii=False).encode("utf-8", "replace"))
-    except (ValueError, RecursionError):
-        return None
-    return record if isinstance(record, dict) else None
 
 
 def _header(record: Mapping[str, Any]) -> dict[str, Any]:

@@ -10,11 +10,11 @@ Written from the libraries' source and from files that they wrote here.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from trainvitals.logs.grammar import Record, message, phase
+from trainvitals.logs.grammars.json_lines import json_object
 from trainvitals.logs.grammars.metric_names import meaning_of
 from trainvitals.logs.grammars.step_rows import Row, step_number, time_of
 from trainvitals.logs.times import LineTimes
@@ -178,11 +178,8 @@ class TelemetryJsonl:
 
 
 def _load(line: str) -> dict[str, Any] | None:
-    try:
-        record = json.loads(line)
-    except (ValueError, RecursionError):
-        return None
-    if not isinstance(record, dict) or record.get("type") not in _TYPES or "pid" not in record or "count" not in record:
+    record = json_object(line)
+    if record is None or record.get("type") not in _TYPES or "pid" not in record or "count" not in record:
         return None
     return record
 

@@ -9,11 +9,11 @@ Texts in front of a writer's first scalar are its configuration (Megatron-LM's a
 
 from __future__ import annotations
 
-import json
 from typing import Any, ClassVar
 
 from trainvitals.logs.grammar import Record, phase
 from trainvitals.logs.grammars.config_dump import config_events, read_mapping, scalar
+from trainvitals.logs.grammars.json_lines import json_object
 from trainvitals.logs.grammars.metric_names import Meaning, meaning_of
 from trainvitals.logs.grammars.step_rows import MAX_STEP, Row, RowJoiner
 from trainvitals.logs.times import LineTimes, checked_time_ns
@@ -124,8 +124,5 @@ class TensorBoard:
 
 
 def _load(line: str) -> dict[str, Any] | None:
-    try:
-        record = json.loads(line)
-    except (ValueError, RecursionError):
-        return None
-    return record if isinstance(record, dict) and record.get("tfevents") == 1 else None
+    record = json_object(line)
+    return record if record is not None and record.get("tfevents") == 1 else None
