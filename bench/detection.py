@@ -1,6 +1,7 @@
 """Score card of the rules: false alarms, recall by size of fault, real curves, rival methods, cost. Prints Markdown tables.
 
     python -m bench.detection [--seeds 8] [--points 20000] [--series DIR --labels FILE]
+    python -m bench.detection --only false_alarms --points-per-class 2000000 --jobs 2
 
 Made-up curves are seeded (``--first-seed``, for a fresh draw). DIR holds CSVs of real runs (step, loss, grad_norm, lr, throughput; .gz is
 fine), FILE says what is in them (name, kind, first_step, last_step, sure); without them those parts of the tables are left out.
@@ -12,11 +13,13 @@ import argparse
 import copy
 import json
 import math
+import multiprocessing
 import random
 import statistics
 import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 
 from bench.detection_baselines import BASELINES
@@ -45,6 +48,18 @@ LOSS_EVENTS = {
 MIN_REAL_POINTS = 200
 MIN_HOST_POINTS = 4000
 MIN_THROUGHPUT_POINTS = 2000
+MADE_PER_POINT = {"averaged": float(AVERAGED_STEPS), "gaps": 1.1}  # so that every noise class has as many points
+FALSE_ALARM_FAMILIES = ("loss", "grad_norm", "throughput", "liveness")
+FALSE_ALARM_HEADS = (
+    "noise",
+    "points",
+    "info",
+    "false warnings",
+    "false criticals",
+    "breaker trips",
+    *FALSE_ALARM_FAMILIES,
+    "which",
+)
 
 
 def findings(items: Iterable[Step | Event]) -> tuple[list[Finding], int]:
@@ -72,33 +87,44 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
     print()
 
 
-def false_alarms(seeds: Iterable[int], points: int) -> None:
-    """Healthy curves only: every warning is false."""
+def _false_alarms_of(task: tuple[str, int, int]) -> tuple[str, Counter[str], Counter[str]]:
+    """One healthy curve, in a process of its own perhaps: its noise, what was counted, and the rules that were wrong."""
+    noise, seed, points = task
+    row, rules = Counter[str](), Counter[str]()
+    rng = random.Random(f"healthy/{noise}/{seed}")
+    curve = healthy(rng, round(points * MADE_PER_POINT.get(noise, 1.0)), noise)
+    found, row["points"] = findings(records(rng, curve, noise))
+    for finding in found:
+        row["trip" if finding.rule == "breaker_trip" else finding.severity.value] += 1
+        if is_alarm(finding):
+            row[finding.family] += 1
+            rules[f"{finding.rule}{' critical' if finding.severity is Severity.CRITICAL else ''}"] += 1
+    return noise, row, rules
+
+
+def false_alarms(seeds: Sequence[int], points: int, jobs: int = 1) -> None:
+    """Healthy curves only: every warning is false. Rates are warnings per 100,000 points."""
     print("Made-up healthy curves\n")
-    rows, total, seeds = [], Counter[str](), list(seeds)
-    for noise in NOISE_CLASSES:
-        row, rules = Counter[str](), Counter[str]()
-        for seed in seeds:
-            rng = random.Random(f"healthy/{noise}/{seed}")
-            curve = healthy(rng, points * (AVERAGED_STEPS // 2 if noise == "averaged" else 1), noise)
-            found, count = findings(records(rng, curve, noise))
-            row["points"] += count
-            for finding in found:
-                kind = "trip" if finding.rule == "breaker_trip" else finding.severity.value
-                row[kind] += 1
-                if is_alarm(finding):
-                    row[finding.family] += 1
-                    rules[f"{finding.rule}{' critical' if finding.severity is Severity.CRITICAL else ''}"] += 1
-        total.update(row)
-        told = ", ".join(f"{rule} {count}" for rule, count in rules.items()) or "–"
-        rows.append((noise, f"{row['points']:,}", row["info"], row["warning"], row["critical"], row["trip"], told))
-    share = {
-        family: f"{family} {1e5 * total[family] / total['points']:.2f}"
-        for family in ("loss", "grad_norm", "throughput", "liveness")
-    }
-    told = ", ".join(share.values()) + " per 100,000"
-    rows.append(("all", f"{total['points']:,}", total["info"], total["warning"], total["critical"], total["trip"], told))
-    table(("noise", "points", "info", "false warnings", "false criticals", "breaker trips", "which"), rows)
+    total, per_noise = Counter[str](), {noise: (Counter[str](), Counter[str]()) for noise in NOISE_CLASSES}
+    tasks = [(noise, seed, points) for noise in NOISE_CLASSES for seed in seeds]
+    left = Counter(noise for noise, _, _ in tasks)
+    print(f"| {' | '.join(FALSE_ALARM_HEADS)} |\n|{'---|' * len(FALSE_ALARM_HEADS)}")
+    with multiprocessing.get_context("spawn").Pool(jobs) if jobs > 1 else nullcontext() as pool:
+        for noise, row, rules in pool.imap_unordered(_false_alarms_of, tasks) if pool else map(_false_alarms_of, tasks):
+            per_noise[noise][0].update(row)
+            per_noise[noise][1].update(rules)
+            total.update(row)
+            left[noise] -= 1
+            if not left[noise]:
+                told = ", ".join(f"{rule} {count}" for rule, count in per_noise[noise][1].most_common()) or "–"
+                print(_false_alarm_row(noise, per_noise[noise][0], told), flush=True)
+    print(_false_alarm_row("all", total, "") + "\n", flush=True)
+
+
+def _false_alarm_row(name: str, row: Counter[str], told: str) -> str:
+    rates = (f"{1e5 * row[family] / max(1, row['points']):.2f}" for family in FALSE_ALARM_FAMILIES)
+    counts = (row[kind] for kind in ("info", "warning", "critical", "trip"))
+    return f"| {' | '.join([name, format(row['points'], ','), *map(str, counts), *rates, told])} |"
 
 
 def recall(seeds: Iterable[int], points: int) -> None:
@@ -305,11 +331,15 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=8, help="curves per cell")
     parser.add_argument("--first-seed", type=int, default=0, help="0-99 were looked at while the rules were made")
     parser.add_argument("--points", type=int, default=20_000, help="points per curve")
+    parser.add_argument("--points-per-class", type=int, help="healthy points of every noise class, instead of --seeds curves")
+    parser.add_argument("--jobs", type=int, default=1, help="processes for the healthy curves")
     parser.add_argument("--series", type=Path, help="folder of real curves")
     parser.add_argument("--labels", type=Path, help="CSV that says what is in them")
     parser.add_argument("--only", choices=("false_alarms", "recall", "compare", "throughput", "cost"), help="one table")
     options = parser.parse_args()
     seeds = range(options.first_seed, options.first_seed + options.seeds)
+    curves = -(-options.points_per_class // options.points) if options.points_per_class else options.seeds
+    healthy_seeds = range(options.first_seed, options.first_seed + curves)
     files = sorted(options.series.glob("*.csv*")) if options.series else []
     real = {file.name.split(".csv")[0]: read_curve(file) for file in files}
     real = {name: curve for name, curve in real.items() if len(curve.loss) >= MIN_REAL_POINTS}
@@ -317,7 +347,7 @@ def main() -> None:
     fast = {n: c for n, c in real.items() if sum(value > 0 for value in c.tokens_per_s) >= MIN_THROUGHPUT_POINTS}
     few = min(options.points, 12_000)
     tables = {
-        "false_alarms": lambda: false_alarms(seeds, options.points),
+        "false_alarms": lambda: false_alarms(healthy_seeds, options.points, options.jobs),
         "recall": lambda: recall(seeds, few),
         "compare": lambda: compare(seeds, few, real, labels),
         "throughput": lambda: throughput(seeds, fast) if fast else None,
