@@ -4,15 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainvitals.control.records import (
-    DESIRED,
-    MAX_COUNTER,
-    STATES,
-    ControlRequest,
-    ControlStatus,
-    from_rfc3339,
-    to_rfc3339,
-)
+from trainvitals.control.document import MAX_COUNTER, from_rfc3339, to_rfc3339
+from trainvitals.control.records import DESIRED, STATES, ControlRequest, ControlStatus
 from trainvitals.errors import InputError
 
 counters = st.integers(0, MAX_COUNTER)

@@ -42,17 +42,34 @@ def make_directories(run_dir: str | os.PathLike[str]) -> None:
     if not run_path.is_dir():
         raise InputError(f"There is no run directory {run_path}; name the directory that trainer and dashboard share.")
     for path in (control_dir(run_path), control_dir(run_path) / HISTORY_DIR):
-        try:
-            path.mkdir(mode=0o770)
-        except FileExistsError:
-            check_directory(path)
-        except OSError as error:
-            raise ControlError(f"Cannot make the control directory {path}: {error.strerror or error}.") from error
-        else:
-            # The umask of one operator must not lock the group out; a group that may not be set is no reason to fail.
-            with contextlib.suppress(OSError):
-                path.chmod(DIRECTORY_MODE)
+        make_directory(path)
     check_directory(control_dir(run_path))
+
+
+def make_directory(path: Path) -> None:
+    """Make one directory for owner and group; keep one that is there and safe. Raises ``ControlError``."""
+    try:
+        path.mkdir(mode=0o770)
+    except FileExistsError:
+        check_directory(path)
+    except OSError as error:
+        raise ControlError(f"Cannot make the control directory {path}: {error.strerror or error}.") from error
+    else:
+        # The umask of one operator must not lock the group out; a group that may not be set is no reason to fail.
+        with contextlib.suppress(OSError):
+            path.chmod(DIRECTORY_MODE)
+
+
+def file_system_time_s(directory: Path) -> float:
+    """The file system's own idea of now, so that a wrong clock of this machine declares nobody dead. Raises ``ControlError``."""
+    probe = directory / f".now.{os.uname().nodename}.{os.getpid()}.{os.urandom(16).hex()}"
+    try:
+        probe.touch(mode=0o600)
+        return probe.stat().st_mtime
+    except OSError as error:
+        raise ControlError(f"Cannot write into {directory}: {error.strerror or error}.") from error
+    finally:
+        probe.unlink(missing_ok=True)
 
 
 def check_directory(path: Path) -> None:

@@ -6,15 +6,10 @@ Unknown keys are ignored (a newer writer may add some); an unknown ``schema`` is
 
 from __future__ import annotations
 
-import calendar
-import json
-import re
-import time
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
-from trainvitals.errors import InputError
+from trainvitals.control import document
+from trainvitals.control.document import to_rfc3339
 
 SCHEMA = 1
 #: Schemas that this version understands; the status file lists them so that a writer can choose.
@@ -23,8 +18,6 @@ DESIRED = ("running", "paused", "stopped")
 STATES = ("running", "pausing", "paused", "resuming", "checkpointing", "stopping", "stopped")
 MAX_NAME = 200
 MAX_REASON = 2000
-MAX_COUNTER = 2**63 - 1
-_RFC3339 = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?Z", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +44,7 @@ class ControlRequest:
 
     def to_json(self) -> str:
         """One JSON object with a final newline."""
-        return _dump(
+        return document.dump(
             {
                 "schema": SCHEMA,
                 "run_id": self.run,
@@ -72,20 +65,20 @@ class ControlRequest:
     @classmethod
     def from_json(cls, text: str | bytes, where: str = "control.json") -> ControlRequest:
         """Raises ``InputError`` naming the file, the key and what it must be."""
-        raw = _load(text, where)
+        raw = document.load(text, where, SCHEMAS)
         return cls(
-            run=_text(raw, "run_id", where, MAX_NAME),
-            seq=_count(raw, "seq", where),
-            desired=_choice(raw, "desired", where, DESIRED),
-            checkpoint_request=_count(raw, "checkpoint_request", where, 0),
-            by=_text(raw, "by", where, MAX_NAME),
-            source=_text(raw, "source", where, MAX_NAME),
-            reason=_text(raw, "reason", where, MAX_REASON),
-            action=_text(raw, "action", where, MAX_NAME),
-            request_id=_text(raw, "request_id", where, MAX_NAME),
-            issued_at_ns=_time(raw, "issued_at", where) or 0,
-            expires_at_ns=_time(raw, "expires_at", where),
-            valid_from_step=_optional_count(raw, "valid_from_step", where),
+            run=document.text(raw, "run_id", where, MAX_NAME),
+            seq=document.count(raw, "seq", where),
+            desired=document.choice(raw, "desired", where, DESIRED),
+            checkpoint_request=document.count(raw, "checkpoint_request", where, 0),
+            by=document.text(raw, "by", where, MAX_NAME),
+            source=document.text(raw, "source", where, MAX_NAME),
+            reason=document.text(raw, "reason", where, MAX_REASON),
+            action=document.text(raw, "action", where, MAX_NAME),
+            request_id=document.text(raw, "request_id", where, MAX_NAME),
+            issued_at_ns=document.time_ns(raw, "issued_at", where) or 0,
+            expires_at_ns=document.time_ns(raw, "expires_at", where),
+            valid_from_step=document.optional_count(raw, "valid_from_step", where),
         )
 
 
@@ -132,7 +125,7 @@ class ControlStatus:
 
     def to_json(self) -> str:
         """One JSON object with a final newline."""
-        return _dump(
+        return document.dump(
             {
                 "schema": SCHEMA,
                 "schemas": list(self.schemas),
@@ -170,131 +163,45 @@ class ControlStatus:
     @classmethod
     def from_json(cls, text: str | bytes, where: str = "control_status.json") -> ControlStatus:
         """Raises ``InputError`` naming the file, the key and what it must be."""
-        raw = _load(text, where)
+        raw = document.load(text, where, SCHEMAS)
         verified, ended, age = raw.get("checkpoint_verified"), raw.get("ended", False), raw.get("step_age_s")
         if verified is not None and not isinstance(verified, bool):
-            raise _wrong(where, "checkpoint_verified", "true, false or null", verified)
+            raise document.wrong(where, "checkpoint_verified", "true, false or null", verified)
         if not isinstance(ended, bool):
-            raise _wrong(where, "ended", "true or false", ended)
+            raise document.wrong(where, "ended", "true or false", ended)
         if age is not None and (isinstance(age, bool) or not isinstance(age, (int, float)) or not 0 <= age < 1e12):
-            raise _wrong(where, "step_age_s", "seconds, 0 or more, or null", age)
+            raise document.wrong(where, "step_age_s", "seconds, 0 or more, or null", age)
         schemas = raw.get("schemas", [SCHEMA])
         if not isinstance(schemas, list) or not all(isinstance(item, int) for item in schemas):
-            raise _wrong(where, "schemas", "a list of whole numbers", schemas)
+            raise document.wrong(where, "schemas", "a list of whole numbers", schemas)
         return cls(
-            run=_text(raw, "run_id", where, MAX_NAME),
-            attempt=_count(raw, "attempt", where, 0),
-            state=_choice(raw, "state", where, STATES),
-            desired=_choice(raw, "desired", where, DESIRED, "running"),
-            ack_seq=_count(raw, "ack_seq", where),
-            ack_request_id=_text(raw, "ack_request_id", where, MAX_NAME),
-            applied_seq=_count(raw, "applied_seq", where, 0),
-            refused_seq=_count(raw, "refused_seq", where, 0),
-            refusal=_text(raw, "refusal", where, None),
-            checkpoint_done=_count(raw, "checkpoint_done", where, 0),
-            applied_at_step=_optional_count(raw, "applied_at_step", where),
-            checkpoint_step=_optional_count(raw, "checkpoint_step", where),
+            run=document.text(raw, "run_id", where, MAX_NAME),
+            attempt=document.count(raw, "attempt", where, 0),
+            state=document.choice(raw, "state", where, STATES),
+            desired=document.choice(raw, "desired", where, DESIRED, "running"),
+            ack_seq=document.count(raw, "ack_seq", where),
+            ack_request_id=document.text(raw, "ack_request_id", where, MAX_NAME),
+            applied_seq=document.count(raw, "applied_seq", where, 0),
+            refused_seq=document.count(raw, "refused_seq", where, 0),
+            refusal=document.text(raw, "refusal", where, None),
+            checkpoint_done=document.count(raw, "checkpoint_done", where, 0),
+            applied_at_step=document.optional_count(raw, "applied_at_step", where),
+            checkpoint_step=document.optional_count(raw, "checkpoint_step", where),
             checkpoint_verified=verified,
-            error=_text(raw, "error", where, None) or None,
-            heartbeat_ns=_time(raw, "heartbeat", where) or 0,
-            heartbeat_seq=_count(raw, "heartbeat_seq", where, 0),
-            pause_started_ns=_time(raw, "pause_started", where),
-            since_ns=_time(raw, "since", where),
-            step=_optional_count(raw, "step", where),
+            error=document.text(raw, "error", where, None) or None,
+            heartbeat_ns=document.time_ns(raw, "heartbeat", where) or 0,
+            heartbeat_seq=document.count(raw, "heartbeat_seq", where, 0),
+            pause_started_ns=document.time_ns(raw, "pause_started", where),
+            since_ns=document.time_ns(raw, "since", where),
+            step=document.optional_count(raw, "step", where),
             step_age_s=None if age is None else float(age),
-            by=_text(raw, "by", where, None),
-            source=_text(raw, "source", where, None),
-            reason=_text(raw, "reason", where, None),
-            pid=_count(raw, "pid", where, 0),
-            host=_text(raw, "host", where, None),
-            bad_reads=_count(raw, "bad_reads", where, 0),
+            by=document.text(raw, "by", where, None),
+            source=document.text(raw, "source", where, None),
+            reason=document.text(raw, "reason", where, None),
+            pid=document.count(raw, "pid", where, 0),
+            host=document.text(raw, "host", where, None),
+            bad_reads=document.count(raw, "bad_reads", where, 0),
             ended=ended,
-            hook_version=_text(raw, "hook_version", where, None),
+            hook_version=document.text(raw, "hook_version", where, None),
             schemas=tuple(schemas),
         )
-
-
-def to_rfc3339(time_ns: int) -> str:
-    """``2026-01-02T03:04:05.000000006Z``; ``InputError`` outside the years 1970 to 9999."""
-    seconds, nanoseconds = divmod(time_ns, 1_000_000_000)
-    if not 0 <= seconds < 253_402_300_800:
-        raise InputError(f"The time {time_ns} ns lies outside the years 1970 to 9999; check the clock of this machine.")
-    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds)) + f".{nanoseconds:09d}Z"
-
-
-def from_rfc3339(text: str) -> int:
-    """UTC ns; ``ValueError`` when it is not a UTC time with a final Z."""
-    match = _RFC3339.fullmatch(text)
-    if match is None:
-        raise ValueError(text)
-    seconds = calendar.timegm(time.strptime(match[1], "%Y-%m-%dT%H:%M:%S"))
-    if seconds < 0:
-        raise ValueError(text)
-    return seconds * 1_000_000_000 + int((match[2] or "").ljust(9, "0"))
-
-
-def _dump(document: Mapping[str, Any]) -> str:
-    return json.dumps(document, ensure_ascii=True, allow_nan=False) + "\n"
-
-
-def _load(text: str | bytes, where: str) -> Mapping[str, Any]:
-    if not text.strip():
-        raise InputError(f"{where} is empty.")
-    try:
-        raw = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"{where} is not valid JSON ({error}); it may be half written.") from error
-    if not isinstance(raw, dict):
-        raise InputError(f"{where} must hold one JSON object, not {type(raw).__name__}.")
-    schema = raw.get("schema")
-    if isinstance(schema, bool) or schema not in SCHEMAS:
-        known = ", ".join(map(str, SCHEMAS))
-        raise InputError(f"{where} has schema {_shown(schema)}, this version understands {known}; update the older side.")
-    return raw
-
-
-def _shown(value: object) -> str:
-    """A value from outside, short enough for a sentence."""
-    text = ascii(value) if not isinstance(value, int) or abs(value) < 10**30 else "a very large number"
-    return text if len(text) <= 60 else text[:57] + "..."
-
-
-def _wrong(where: str, key: str, wanted: str, value: object) -> InputError:
-    return InputError(f"{where}: {key} must be {wanted}, not {_shown(value)}.")
-
-
-def _text(raw: Mapping[str, Any], key: str, where: str, longest: int | None) -> str:
-    value = raw.get(key)
-    if value is None:
-        return ""
-    if not isinstance(value, str) or (longest is not None and len(value) > longest):
-        raise _wrong(where, key, "text" if longest is None else f"text of at most {longest} characters", value)
-    return value
-
-
-def _count(raw: Mapping[str, Any], key: str, where: str, default: int | None = None) -> int:
-    value = raw.get(key, default)
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= MAX_COUNTER:
-        raise _wrong(where, key, "a whole number, 0 or more", value)
-    return value
-
-
-def _optional_count(raw: Mapping[str, Any], key: str, where: str) -> int | None:
-    return None if raw.get(key) is None else _count(raw, key, where)
-
-
-def _choice(raw: Mapping[str, Any], key: str, where: str, choices: tuple[str, ...], default: str | None = None) -> str:
-    value = raw.get(key, default)
-    if not isinstance(value, str) or value not in choices:
-        raise _wrong(where, key, "one of " + ", ".join(choices), value)
-    return value
-
-
-def _time(raw: Mapping[str, Any], key: str, where: str) -> int | None:
-    value = raw.get(key)
-    if value is None:
-        return None
-    try:
-        return from_rfc3339(value)
-    except (TypeError, ValueError) as error:
-        raise _wrong(where, key, 'a UTC time such as "2026-01-02T03:04:05Z"', value) from error

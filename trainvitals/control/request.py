@@ -9,6 +9,7 @@ from pathlib import Path
 
 from trainvitals.clock import Clock, SystemClock
 from trainvitals.control import files
+from trainvitals.control.document import checked_text
 from trainvitals.control.records import MAX_NAME, MAX_REASON, ControlRequest, ControlStatus
 from trainvitals.control.view import ControlState, describe, unreadable
 from trainvitals.errors import ControlConflict, ControlError, InputError
@@ -28,7 +29,7 @@ def init(run_dir: RunDir, run: str, *, clock: Clock | None = None) -> ControlReq
     The file should always exist: network file systems remember for up to a minute that a file was not there.
     Raises ``ControlError`` when the file there belongs to another run.
     """
-    _checked_text("run", run, MAX_NAME, may_be_empty=True)
+    checked_text("run", run, MAX_NAME, may_be_empty=True)
     files.make_directories(run_dir)
     path = files.control_dir(run_dir) / files.CONTROL_FILE
     now_ns = (clock or SystemClock()).time_ns()
@@ -107,10 +108,10 @@ def submit(
         raise ControlError(f"The circuit breaker may only {' or '.join(BREAKER_ACTIONS)}; to {action} is for a person.")
     if expires_s is not None and not 0 < expires_s < 1e9:
         raise ControlError(f"expires_s must be a number of seconds above 0, not {expires_s!r}.")
-    by = _checked_text("by", by, MAX_NAME)
-    reason = _checked_text("reason", reason, MAX_REASON)
-    source = _checked_text("source", source, MAX_NAME)
-    _checked_text("run", run, MAX_NAME, may_be_empty=True)
+    by = checked_text("by", by, MAX_NAME)
+    reason = checked_text("reason", reason, MAX_REASON)
+    source = checked_text("source", source, MAX_NAME)
+    checked_text("run", run, MAX_NAME, may_be_empty=True)
     files.make_directories(run_dir)
     present = _present(run_dir)
     status = _status_or_none(run_dir)
@@ -184,24 +185,12 @@ def _status_or_none(run_dir: RunDir) -> ControlStatus | None:
 
 def _newest_dead_claim(run_dir: RunDir, present_seq: int) -> int:
     """Highest claimed number above the present one whose writer died before it replaced ``control.json``; 0 if none."""
-    now_s = _file_system_time_s(run_dir)
+    now_s = files.file_system_time_s(files.control_dir(run_dir) / files.HISTORY_DIR)
     dead = 0
     for seq, path in _entries(run_dir):
         if seq > present_seq and now_s - path.stat().st_mtime > STALE_CLAIM_S:
             dead = max(dead, seq)
     return dead
-
-
-def _file_system_time_s(run_dir: RunDir) -> float:
-    """The file system's own idea of now, so that a wrong clock of this machine declares nobody dead."""
-    probe = files.control_dir(run_dir) / files.HISTORY_DIR / f".now.{os.uname().nodename}.{os.getpid()}.{_request_id()}"
-    try:
-        probe.touch(mode=0o600)
-        return probe.stat().st_mtime
-    except OSError as error:
-        raise ControlError(f"Cannot write into {probe.parent}: {error.strerror or error}.") from error
-    finally:
-        probe.unlink(missing_ok=True)
 
 
 def _entries(run_dir: RunDir) -> Iterator[tuple[int, Path]]:
@@ -216,14 +205,3 @@ def _entries(run_dir: RunDir) -> Iterator[tuple[int, Path]]:
 
 def _request_id() -> str:
     return os.urandom(16).hex()
-
-
-def _checked_text(name: str, value: str, longest: int, *, may_be_empty: bool = False) -> str:
-    text = value.strip()
-    if not text and not may_be_empty:
-        raise ControlError(f"{name} is missing: say {'who asks' if name == 'by' else 'why' if name == 'reason' else name}.")
-    if len(text) > longest:
-        raise ControlError(f"{name} has {len(text)} characters; the longest allowed is {longest}.")
-    if not text.isprintable() and not (name == "reason" and all(c.isprintable() or c in "\n\t" for c in text)):
-        raise ControlError(f"{name} holds control characters; write plain text.")
-    return text
