@@ -17,15 +17,16 @@ MAY_IMPORT = {
     "schema": set(),
     "identity": set(),
     "masking": set(),
+    "manifest": set(),
     "settings": BASE | {"settings_sections", "detect.tunables", "logs.registry"},
     "settings_sections": set(),
     "settings_page": {"settings", "settings_sections"},
     "attempts": BASE,
     "control": {"errors", "clock"},
-    "hook": {"errors", "clock", "control", "masking"},
+    "hook": {"errors", "clock", "control", "masking", "manifest"},
     "logs": BASE,
     "detect": BASE,
-    "checkpoints": BASE,
+    "checkpoints": BASE | {"manifest"},
     "store": BASE,
     "incidents": BASE,
     "watch": BASE | {"settings", "attempts", "control", "logs", "detect", "checkpoints", "store", "incidents"},
@@ -33,7 +34,7 @@ MAY_IMPORT = {
     "web": BASE | {"settings", "control", "store", "incidents", "charts"},
     "demo": BASE | {"hook", "control", "checkpoints", "store"},
 }
-STANDARD_LIBRARY_ONLY = {"hook", "control", "errors", "clock", "masking"}
+STANDARD_LIBRARY_ONLY = {"hook", "control", "errors", "clock", "masking", "manifest"}
 #: Exactly these files of the hook may import exactly that: a trainer that uses them has it. The others need nothing.
 LIBRARY_OF = {
     "trainvitals/hook/huggingface.py": {"transformers"},
@@ -45,7 +46,7 @@ LIBRARY_OF = {
 OUTSIDE_OF = {
     "streamlit": {"pages", "app"},
     "pynvml": {"collectors"},
-    "subprocess": {"watch", "demo", "hook", "cli", "collectors", "tests", "bench"},
+    "subprocess": {"watch", "checkpoints", "demo", "hook", "cli", "collectors", "tests", "bench"},
 }
 
 

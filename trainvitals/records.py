@@ -98,6 +98,10 @@ EVENT_KINDS: Mapping[str, str] = MappingProxyType(
         "data": "data position: source, shards, sample_first, sample_last",
         "checkpoint": "state of a checkpoint: data = a CheckpointReport as a mapping; id = its path",
         "verification": "a verification ended; data: path, level, state, reasons",
+        "save": "a save as the trainer told it; data.state = begun|staged|persisted|failed|deleted, path, blocked_s, staged_s, "
+        "persisted_s, is_async, bytes, files",
+        "pointer": "what a trainer that restarts now would load from a directory; data = a ResumeChoice as a mapping",
+        "pin": "a safe checkpoint was kept from deletion, let go, or could not be; data: path, state, how, reason",
         "control": "request, acknowledgement, refusal; data: seq, desired, by, reason, source, state, latency_s",
         "finding": "a detector's finding: data = a Finding as a mapping; id = its id",
         "incident": "an incident: data = an Incident as a mapping; id = its id",
@@ -182,9 +186,27 @@ class VerificationLevel(StrEnum):
     LOAD = "load"
 
 
+class ContentProof(StrEnum):
+    """What the bytes of a checkpoint were compared with; the weakest over all its files.
+
+    manifest: hashes that the writer took. integrity_json: Megatron's own. checksum: CRC32 inside the files. first_seen: hashes
+    taken when the watchdog first saw them, which proves that nothing changed since then and no more.
+    """
+
+    NONE = ""
+    MANIFEST = "manifest"
+    INTEGRITY_JSON = "integrity_json"
+    CHECKSUM = "checksum"
+    FIRST_SEEN = "first_seen"
+
+
 @dataclass(frozen=True, slots=True)
 class CheckpointReport:
-    """What is known of one checkpoint. ``level`` is the highest level it passed, None when none was tried."""
+    """What is known of one checkpoint. ``level`` is the highest level it passed, None when none was tried.
+
+    parallel: sizes by name (dp, tp, pp, ep, cp) where the files tell them. proof: what the content was compared with when the
+    level is ``content`` or more. verified_at_ns: when that comparison ended. None = not known, for every part.
+    """
 
     path: str
     step: int | None
@@ -197,6 +219,29 @@ class CheckpointReport:
     reasons: tuple[str, ...] = ()
     modified_at_ns: int | None = None
     loss: float | None = None
+    has_rng: bool | None = None
+    has_scheduler: bool | None = None
+    has_data_position: bool | None = None
+    world_size: int | None = None
+    parallel: Mapping[str, int] = field(default_factory=dict)
+    largest_file_bytes: int | None = None
+    proof: ContentProof = ContentProof.NONE
+    verified_at_ns: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ResumeChoice:
+    """What a trainer that restarts now would load from ``directory``, found the way that its own code finds it.
+
+    path: of the checkpoint, None = it would start from scratch. how: pointer file or rule that decides ("latest",
+    "highest checkpoint-N"). problem: a sentence when that choice is dangerous (a pointer behind, absent, or at a bad checkpoint).
+    """
+
+    directory: str
+    path: str | None
+    step: int | None
+    how: str
+    problem: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -83,6 +83,12 @@ def look_at(seen: Listing, level: VerificationLevel) -> Inspection:
         reasons=reasons,
         modified_at_ns=seen.modified_at_ns,
         loss=facts.loss,
+        has_rng=facts.has_rng,
+        has_scheduler=facts.has_scheduler,
+        has_data_position=facts.has_data_position,
+        world_size=facts.world_size,
+        parallel=facts.parallel,
+        largest_file_bytes=max((entry.size for entry in seen.entries), default=None),
     )
     return Inspection(report, seen.signature, seen.names, bool(findings.unreadable or seen.unreadable), findings.vanished)
 

@@ -12,7 +12,7 @@ from trainvitals.checkpoints.files import Listing, Unreadable, Vanished, printab
 from trainvitals.checkpoints.inspection import look_at, stored_path
 from trainvitals.checkpoints.life import Known, Patience
 from trainvitals.clock import Clock
-from trainvitals.records import CheckpointReport, CheckpointState, VerificationLevel
+from trainvitals.records import CheckpointReport, CheckpointState, ContentProof, VerificationLevel
 
 STATE_VERSION = 1
 #: Deleted checkpoints that stay known, so that a page can still show where they were.
@@ -212,6 +212,8 @@ def report_to_mapping(report: CheckpointReport) -> dict[str, Any]:
         "state": report.state.value,
         "level": report.level.value if report.level is not None else None,
         "reasons": list(report.reasons),
+        "parallel": dict(report.parallel),
+        "proof": report.proof.value,
     }
 
 
@@ -223,5 +225,6 @@ def report_from_mapping(values: Mapping[str, Any]) -> CheckpointReport:
             "state": CheckpointState(values["state"]),
             "level": VerificationLevel(values["level"]) if values["level"] is not None else None,
             "reasons": tuple(values["reasons"]),
+            "proof": ContentProof(values.get("proof", "")),
         }
     )

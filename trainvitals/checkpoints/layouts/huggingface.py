@@ -13,7 +13,7 @@ from typing import Any
 from trainvitals.checkpoints import parts
 from trainvitals.checkpoints.files import TEMPORARY_NAME, Listing, printable
 from trainvitals.checkpoints.findings import Findings
-from trainvitals.checkpoints.layouts.base import Facts
+from trainvitals.checkpoints.layouts.base import Facts, Layout
 
 MARKER = "trainer_state.json"
 #: It holds the whole log history; above this it is parsed only when the structure is looked at, once per checkpoint.
@@ -33,7 +33,7 @@ _BESIDE = re.compile(
 _INDEX = re.compile(r"[\w.-]+\.(?:safetensors|bin)\.index\.json\Z")
 
 
-class HuggingFace:
+class HuggingFace(Layout):
     """See the module."""
 
     name = "huggingface"

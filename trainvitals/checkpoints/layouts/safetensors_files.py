@@ -7,12 +7,12 @@ import re
 from trainvitals.checkpoints import parts
 from trainvitals.checkpoints.files import TEMPORARY_NAME, Listing
 from trainvitals.checkpoints.findings import Findings
-from trainvitals.checkpoints.layouts.base import Facts
+from trainvitals.checkpoints.layouts.base import Facts, Layout
 
 _OPTIMIZER_TENSOR = re.compile(r"(?:optimizer|optim)\.|.*\.exp_avg(?:_sq)?\Z|exp_avg")
 
 
-class SafetensorsFiles:
+class SafetensorsFiles(Layout):
     """See the module."""
 
     name = "safetensors"

@@ -5,10 +5,10 @@ from __future__ import annotations
 from trainvitals.checkpoints import parts, torch_file
 from trainvitals.checkpoints.files import TEMPORARY_NAME, Entry, Listing, NotRegular, Unreadable, Vanished, opened
 from trainvitals.checkpoints.findings import Findings
-from trainvitals.checkpoints.layouts.base import Facts
+from trainvitals.checkpoints.layouts.base import Facts, Layout
 
 
-class TorchFiles:
+class TorchFiles(Layout):
     """See the module."""
 
     name = "torch"
