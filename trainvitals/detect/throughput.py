@@ -1,5 +1,8 @@
 """Loss of throughput: medians of buckets against a lagged reference, never a single slow step.
 
+Buckets grow with the run until they are ``bucket_s`` long, so that a run of short steps has a usual throughput within minutes and an
+old one is not told of every hiccup.
+
 Evaluations and checkpoints make single steps 2-60 times slower in healthy runs; a drop that mattered was 5 %.
 """
 
@@ -27,6 +30,7 @@ KEPT_BLOCKS = 32
 MIN_BLOCKS = 4
 MIN_SLOW_BLOCKS = 8  # noise of few blocks is a poor estimate, and a small drop can wait
 SQRT2 = 1.4142
+OLD_PAST_POINTS = 2**53
 RECOVERED_SHARE = 0.5  # of the drop that opened it
 
 
@@ -38,6 +42,7 @@ class ThroughputDetector(FamilyDetector):
     STATE = (
         "ledger", "metric", "_offered", "_offers", "_bucket", "_bucket_from_ns", "_last_step", "_last_ns", "_usual", "_lagging",
         "_recent", "_blocks", "_slow_blocks", "_fill", "_slow_fill", "_age", "_level", "_opened_at", "_deep", "_muted",
+        "_past_points",
     )  # fmt: skip
 
     def __init__(self, context: Context, tuned: Tuned) -> None:
@@ -51,6 +56,9 @@ class ThroughputDetector(FamilyDetector):
         self._noise_factor = numbers["noise_factor"] / sensitivity
         self._recent_points = max(3, int(numbers["recent_points"]))
         self._slow_points = max(self._recent_points, int(numbers["slow_points"]))
+        # A bucket is bucket_s long, or this share of what was seen so far: a young run of short steps must not wait for a past.
+        self._full_past = int(numbers["window"]) + 2 * self._slow_points
+        self._past_points = 0
         self.metric: str | None = None
         self._offered: list[str] = []
         self._offers = 0
@@ -71,6 +79,10 @@ class ThroughputDetector(FamilyDetector):
         self._deep = 0
         self._muted = int(numbers["mute_after_resume_points"])
 
+    def restore(self, state: dict[str, Any]) -> None:
+        """A state of before buckets grew with the run has buckets of full length, and keeps them: shorter ones are noisier."""
+        super().restore({"_past_points": OLD_PAST_POINTS, **state})
+
     def usual(self, name: str) -> float | None:
         """Median of the accepted values of metric ``name``, None when another one is judged or there are none."""
         if name != self.metric or not len(self._usual):
@@ -86,12 +98,12 @@ class ThroughputDetector(FamilyDetector):
         if value is None or self.context.is_paused:
             return
         self._bucket.append(value)
+        self._past_points += 1
         if step.time_ns is not None:
             if self._bucket_from_ns is None:
                 self._bucket_from_ns = step.time_ns
-                if len(self._bucket) == 1 and self._numbers["bucket_s"] > 0:
-                    return
-            if step.time_ns - self._bucket_from_ns < self._numbers["bucket_s"] * 1e9:
+            is_long = step.time_ns - self._bucket_from_ns >= self._numbers["bucket_s"] * 1e9
+            if not is_long and len(self._bucket) * self._full_past < self._past_points:
                 return
             self._bucket_from_ns = step.time_ns
         log = median(self._bucket)

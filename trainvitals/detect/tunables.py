@@ -145,7 +145,7 @@ _TABLE: dict[str, dict[str, Tunable]] = {
     },
     "throughput_drop": {
         "sensitivity": _SENSITIVITY,
-        "bucket_s": Tunable(10.0, "s", "values of this long are merged by median; without times a point is a bucket"),
+        "bucket_s": Tunable(10.0, "s", "values of this long are merged by median, fewer while the run is young; without times a point is a bucket"),
         "window": Tunable(256, "buckets", "buckets that make the usual throughput"),
         "min_points": Tunable(64, "buckets", "buckets before there is one"),
         "recent_points": Tunable(15, "buckets", "buckets whose median is compared"),
