@@ -80,6 +80,7 @@ def run(options: argparse.Namespace) -> int:
                     stop.wait(settings.watch.poll_s)
             watchdog.note("the watchdog was stopped", pid=os.getpid())
             watchdog.turn()
+            watchdog.close()
         finally:
             maintenance.close()
             reader.close()

@@ -26,6 +26,7 @@ from trainvitals.store.protocol import Sink
 from trainvitals.store.sink import heartbeat_fields
 from trainvitals.watch.breaker_action import BreakerAction
 from trainvitals.watch.checkpoint_scan import CheckpointScanner, Scan, checkpoint_event, checkpoint_finding
+from trainvitals.watch.counters import Counters, counted
 from trainvitals.watch.deaths import Deaths
 from trainvitals.watch.finding_events import finding_event, incident_event
 from trainvitals.watch.flood import FloodGate
@@ -33,7 +34,9 @@ from trainvitals.watch.losses import Losses
 from trainvitals.watch.metadata import MetadataFiles
 from trainvitals.watch.pause_requests import PauseRequests
 from trainvitals.watch.postmortem import PostmortemRunner
+from trainvitals.watch.requests import Requests
 from trainvitals.watch.sources import RunSources
+from trainvitals.watch.troubles import Troubles
 from trainvitals.watch.unnumbered import Unnumbered
 
 #: Beyond this many uncommitted points nothing more is read: the trainer's own files are the longer queue.
@@ -42,20 +45,6 @@ MAX_PENDING_POINTS = 200_000
 MAX_REMEMBERED = 2_000
 #: Store faults are told once in this time.
 TELL_AGAIN_S = 60.0
-
-
-@dataclass
-class Counters:
-    """What went wrong so far; written with every heartbeat."""
-
-    bad_points: int = 0
-    dropped_metrics: int = 0
-    detector_errors: int = 0
-    commit_failures: int = 0
-    hook_lost: int = 0
-    hook_errors: int = 0
-    flooded_events: int = 0
-    tails_not_kept: int = 0
 
 
 @dataclass
@@ -81,7 +70,8 @@ class Watchdog:
         self._metadata = MetadataFiles(run.dir, run.name)
         self._deaths = Deaths(run, postmortems)
         self._unnumbered = Unnumbered(run.name)
-        self._requests = PauseRequests(run.dir)
+        self._pauses = PauseRequests(run.dir)
+        self._requests = Requests(run.dir, run.name, node)
         self._pending = _Pending()
         self._counters = Counters()
         self._event_times: dict[str, int] = {}
@@ -97,7 +87,7 @@ class Watchdog:
         self._started = (clock.time_ns(), clock.monotonic_s())
         self._told_s: float | None = None
         self._scan_error = ""
-        self._trouble = self._metadata_trouble = ""
+        self._troubles = Troubles()
         self._gate = FloodGate(clock)
         self._state_key = f"watch/{run.name}/"
 
@@ -133,7 +123,8 @@ class Watchdog:
         self._trips = [finding_from_mapping(data) for data in state["trips"]]
         self._deaths.restore(state.get("deaths", {}))
         self._unnumbered.restore(state.get("unnumbered", []))
-        self._requests.restore(state.get("requests", {}))
+        self._pauses.restore(state.get("requests", {}))
+        self._requests.restore(state.get("people", {}))
         if checkpoints is not None:
             self._checkpoint_state = checkpoints
             self._scanner.restore(checkpoints)
@@ -149,6 +140,8 @@ class Watchdog:
         self._trips = []
         self._deaths.restore({})
         self._unnumbered.restore([])
+        for note in self._requests.again():  # what people said outlives what was kept of it
+            self._guarded(partial(self._engine.update, note))
 
     def turn(self) -> bool:
         """Read, detect, commit, act. Returns whether more is waiting to be read."""
@@ -158,9 +151,13 @@ class Watchdog:
         for record in records:
             self._take(record)
         now_ns = self._clock.time_ns()
-        for request in self._requests.poll(self._clock.monotonic_s()):
+        for request in self._pauses.poll(self._clock.monotonic_s()):
             self._found(self._guarded(partial(self._engine.update, request)), now_ns)
             self._pending.changed = True
+        for asked in self._requests.poll(self._clock.monotonic_s(), now_ns, self._last_step):
+            self._add_event(asked)
+            self._pending.announcements.append(f"{asked.kind}: {asked.text}")
+            self._found(self._guarded(partial(self._engine.update, asked)), now_ns)
         for decision in self._breaker.log_events(self._engine.take_breaker_log(), self._sources.attempt, now_ns):
             self._add_event(decision)
         is_behind = self._sources.is_behind
@@ -178,27 +175,25 @@ class Watchdog:
             self._commit()
         return is_behind and bool(records)
 
+    def close(self) -> None:
+        """After the last turn: whoever asks for something is told that nobody watches."""
+        self._requests.close()
+
     def _steady_ns(self) -> int:
         """The time as the detectors see it pass: a wall clock that is set while we run is neither a stall nor the end of one."""
         began_ns, began_s = self._started
         return began_ns + round((self._clock.monotonic_s() - began_s) * 1e9)
 
     def _tell_trouble(self) -> None:
-        trouble = self._metadata.flush() or self._requests.trouble
-        if trouble and trouble != self._metadata_trouble:
-            self.note(trouble)
+        numbering = self._sources.trouble
+        kept = "The attempt is numbered all the same; it is written down as soon as that works."
+        troubles = [
+            ("metadata", self._metadata.flush()), ("pauses", self._pauses.trouble), ("requests", self._requests.trouble),
+            ("attempts", numbering and f"{numbering} {kept}"), ("flapping", self._sources.flapping()),
+        ]  # fmt: skip
+        for source, trouble in self._troubles.news(troubles):
+            self.note(trouble, f"trouble with {source}")
             self._pending.announcements.append(trouble)
-        self._metadata_trouble = trouble
-        trouble = self._sources.trouble
-        if trouble and trouble != self._trouble:
-            text = f"{trouble} The attempt is numbered all the same; it is written down as soon as that works."
-            self.note(text)
-            self._pending.announcements.append(text)
-        self._trouble = trouble
-        flapping = self._sources.flapping()
-        if flapping:
-            self.note(flapping)
-            self._pending.announcements.append(flapping)
 
     def note(self, text: str, subject: str = "watch", **data: Any) -> None:
         """Record something of the watchdog's own life (start, stop). subject: tells notes of one moment apart."""
@@ -216,8 +211,8 @@ class Watchdog:
             is_last = 0 < self._run.total_steps <= record.step and (before is None or before < self._run.total_steps)
         else:
             if record.kind == "watch":
-                self._counters.hook_lost = max(self._counters.hook_lost, _count(record.data.get("lost")))
-                self._counters.hook_errors = max(self._counters.hook_errors, _count(record.data.get("errors")))
+                self._counters.hook_lost = max(self._counters.hook_lost, counted(record.data.get("lost")))
+                self._counters.hook_errors = max(self._counters.hook_errors, counted(record.data.get("errors")))
             self._metadata.take(record)
             record = self._deaths.take(record, self._sources.attempt)
             if self._gate.lets_through(record.kind):
@@ -358,6 +353,7 @@ class Watchdog:
             self._told_s = None
             self._say("the store answers again.")
         self._pending = _Pending()
+        self._requests.settle()
         self._is_checkpoint_state_new = False
         for sentence in pending.announcements:
             self._say(sentence)
@@ -375,15 +371,11 @@ class Watchdog:
             "trips": [asdict(trip) for trip in self._trips],
             "deaths": self._deaths.to_state(),
             "unnumbered": self._unnumbered.to_state(),
-            "requests": self._requests.to_state(),
+            "requests": self._pauses.to_state(),
+            "people": self._requests.to_state(),
         }
         return _packed(state)
 
 
 def _packed(state: Mapping[str, Any] | None) -> bytes:
     return zlib.compress(json.dumps(state, separators=(",", ":")).encode(), 1)
-
-
-def _count(value: object) -> int:
-    """A counter from a trainer's file, which may hold anything."""
-    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**53 else 0
