@@ -14,6 +14,8 @@ from typing import Any
 
 MAX_PICKLE_BYTES = 16 * 1024 * 1024
 MAX_OPCODES = 3_000_000
+MAX_TABLE_KEYS = 256
+MAX_KEPT_TEXT = 200
 
 #: Globals seen in files of torch and of the trainers around it (checkpoint research: optimizer, scheduler, rng state, DCP).
 EXPECTED_GLOBALS = re.compile(
@@ -64,14 +66,30 @@ class PickleTooLong(Exception):
     """More than is looked at here: nothing is wrong, nothing is proven."""
 
 
+@dataclass(slots=True)
+class Table:
+    """A dictionary of the pickle: its text keys, at most ``MAX_TABLE_KEYS`` of them. A value is a text, a number, a bool, None,
+    another ``Table``, an ``Items`` or ``OTHER``."""
+
+    keys: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Items:
+    """A list of the pickle: how many items it has."""
+
+    count: int = 0
+
+
 @dataclass
 class PickleScan:
-    """storages: key -> bytes that the tensors need (None when the type is unknown)."""
+    """storages: key -> bytes that the tensors need (None when the type is unknown). top: what the pickle is, when a dictionary."""
 
     dangerous: set[str] = field(default_factory=set)
     unexpected: set[str] = field(default_factory=set)
     storages: dict[str, int | None] = field(default_factory=dict)
     names_optimizer: bool = False
+    top: Table = field(default_factory=Table)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +98,9 @@ class _Global:
 
 
 _MARK = object()
-_OTHER = object()
+#: Stands for every object that is neither a constant nor a container.
+OTHER = object()
+_CONSTANTS = {"NONE": None, "NEWTRUE": True, "NEWFALSE": False}
 
 
 def scan(raw: bytes) -> PickleScan:
@@ -98,8 +118,35 @@ def scan(raw: bytes) -> PickleScan:
     return machine.found
 
 
+_CONTAINERS = frozenset(("EMPTY_DICT", "EMPTY_LIST", "DICT", "LIST", "SETITEM", "SETITEMS", "APPEND", "APPENDS", "REDUCE"))
+
+
+def _fill_on_top(stack: list[Any], pairs: list[Any]) -> None:
+    if not stack or stack[-1] is _MARK:
+        raise IndexError("stack underflow")
+    _fill(stack[-1], pairs)
+
+
+def _fill(table: Any, pairs: list[Any]) -> None:
+    if table is _MARK or len(pairs) % 2:
+        raise ValueError("its items do not fit together")
+    if not isinstance(table, Table):
+        return
+    for key, value in zip(pairs[::2], pairs[1::2], strict=True):
+        if isinstance(key, str) and len(key) <= MAX_KEPT_TEXT and (key in table.keys or len(table.keys) < MAX_TABLE_KEYS):
+            is_kept = isinstance(value, (int, float, Table, Items)) or (isinstance(value, str) and len(value) <= MAX_KEPT_TEXT)
+            table.keys[key] = value if is_kept or value is None else OTHER
+
+
+def _count_on_top(stack: list[Any], count: int) -> None:
+    if not stack or stack[-1] is _MARK:
+        raise IndexError("stack underflow")
+    if isinstance(stack[-1], Items):
+        stack[-1].count += count
+
+
 class _Machine:
-    """The pickle virtual machine on symbols: constants and small tuples are kept, everything else is ``_OTHER``."""
+    """The pickle virtual machine on symbols: constants and small tuples are kept, everything else is ``OTHER``."""
 
     def __init__(self) -> None:
         self.found = PickleScan()
@@ -125,13 +172,13 @@ class _Machine:
             stack.append(self._global(module, attribute))
         elif name in ("EXT1", "EXT2", "EXT4"):
             self.found.unexpected.add("a copyreg extension")
-            stack.append(_OTHER)
+            stack.append(OTHER)
         elif name == "BINPERSID":
             self._storage(stack.pop())
-            stack.append(_OTHER)
+            stack.append(OTHER)
         elif name == "TUPLE":
             items = self._pop_to_mark()
-            stack.append(tuple(items) if len(items) <= 8 else _OTHER)
+            stack.append(tuple(items) if len(items) <= 8 else OTHER)
         elif name in ("TUPLE1", "TUPLE2", "TUPLE3"):
             count = int(name[-1])
             if len(stack) < count:
@@ -144,10 +191,44 @@ class _Machine:
         elif name == "STOP":
             if len(stack) != 1 or stack[0] is _MARK:
                 raise ValueError("its result is not one object")
+            if isinstance(stack[0], Table):
+                self.found.top = stack[0]
         elif name == "MARK":
             stack.append(_MARK)
+        elif name in _CONSTANTS:
+            stack.append(_CONSTANTS[name])
+        elif name in _CONTAINERS:
+            self._container(name)
         else:
             self._generic(opcode, argument)
+
+    def _container(self, name: str) -> None:
+        stack = self._stack
+        if name == "EMPTY_DICT":
+            stack.append(Table())
+        elif name == "EMPTY_LIST":
+            stack.append(Items())
+        elif name == "DICT":
+            pairs = self._pop_to_mark()
+            stack.append(Table())
+            _fill(stack[-1], pairs)
+        elif name == "LIST":
+            stack.append(Items(len(self._pop_to_mark())))
+        elif name == "SETITEM":
+            value, key = stack.pop(), stack.pop()
+            _fill(stack[-1], [key, value])
+        elif name == "SETITEMS":
+            _fill_on_top(stack, self._pop_to_mark())
+        elif name == "APPEND":
+            stack.pop()
+            _count_on_top(stack, 1)
+        elif name == "APPENDS":
+            _count_on_top(stack, len(self._pop_to_mark()))
+        else:
+            stack.pop()
+            called = stack.pop()
+            is_table = isinstance(called, _Global) and called.name == "collections.OrderedDict"
+            stack.append(Table() if is_table else OTHER)
 
     def _generic(self, opcode: pickletools.OpcodeInfo, argument: Any) -> None:
         before, after = opcode.stack_before, opcode.stack_after
@@ -161,7 +242,7 @@ class _Machine:
         if below:
             del self._stack[-below:]
         for _ in after:
-            self._stack.append(argument if isinstance(argument, (str, int)) else _OTHER)
+            self._stack.append(argument if isinstance(argument, (str, int, float)) else OTHER)
         if isinstance(argument, str) and argument in OPTIMIZER_KEYS:
             self.found.names_optimizer = True
 

@@ -18,11 +18,15 @@ class BadTorchFile(Exception):
 
 @dataclass
 class TorchFile:
-    """``is_legacy``: written by the format before torch 1.6, a row of pickles without a directory: recognised, not proven."""
+    """``is_legacy``: written by the format before torch 1.6, a row of pickles without a directory: recognised, not proven.
+
+    top: keys and plain values of the object in the file, empty when it is no dictionary or was not looked at.
+    """
 
     is_legacy: bool = False
     names_optimizer: bool | None = None
     unproven: list[str] = field(default_factory=list)
+    top: pickle_scan.Table = field(default_factory=pickle_scan.Table)
 
 
 #: A legacy file opens with pickle protocol 2 and torch's magic number as a long of ten bytes.
@@ -90,6 +94,7 @@ def check(reader: Reader, *, trusts_any_class: bool = False) -> TorchFile:
         if needed is not None and storage.bytes < needed:
             raise BadTorchFile(f"tensor storage {printable(key)} is {storage.bytes} bytes, its tensors need {needed}")
     result.names_optimizer = scan.names_optimizer
+    result.top = scan.top
     return result
 
 
