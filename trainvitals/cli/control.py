@@ -34,12 +34,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--by", default="", metavar="WHO", help="who asks; required for all but init and show")
     parser.add_argument("--reason", default="", metavar="WHY", help="why; required for all but init and show")
     parser.add_argument("--to", default="", metavar="CHECKPOINT", help="checkpoint to go back to (rollback)")
-    parser.add_argument("--wait", type=_seconds, default=10.0, metavar="S", help="seconds to wait for the trainer (default 10)")
+    parser.add_argument("--wait", type=seconds, default=10.0, metavar="S", help="seconds to wait for the trainer (default 10)")
     parser.add_argument(
         "--run", dest="run_name", default="", metavar="RUN", help="name of the run; refused when the directory is another's"
     )
     parser.add_argument("--expected-seq", type=int, metavar="N", help="refuse when another request than number N stands there")
-    parser.add_argument("--expires", type=_seconds, metavar="S", help="not carried out when the trainer sees it later than this")
+    parser.add_argument("--expires", type=seconds, metavar="S", help="not carried out when the trainer sees it later than this")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -166,7 +166,8 @@ def _status_or_none(run_dir: Path) -> ControlStatus | None:
         return None
 
 
-def _seconds(text: str) -> float:
+def seconds(text: str) -> float:
+    """An argument that is a length of time."""
     try:
         value = float(text)
     except ValueError:
