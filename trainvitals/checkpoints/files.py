@@ -11,8 +11,10 @@ import re
 import stat
 import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+
+from trainvitals.checkpoints import names as checkpoint_names
 
 MAX_FILES = 100_000
 MAX_DEPTH = 4
@@ -44,7 +46,8 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """All files below ``root`` (or the one file). ``vanished``: entries that went away while it was read."""
+    """All files below ``root`` (or the one file and those beside it that belong to it). ``vanished``: entries that went away while
+    it was read. ``marker``: name of a file beside it that says that it is not finished, "" when there is none."""
 
     root: str
     is_file: bool
@@ -52,6 +55,7 @@ class Listing:
     vanished: int = 0
     unreadable: tuple[str, ...] = ()
     is_cut: bool = False
+    marker: str = ""
 
     @property
     def name(self) -> str:
@@ -74,14 +78,16 @@ class Listing:
     @property
     def signature(self) -> str:
         """Changes when any name, size or modification time changes."""
-        checksum = 0
+        checksum = zlib.crc32(self.marker.encode("utf-8", "surrogateescape"))
         for entry in sorted(self.entries, key=lambda entry: entry.name):
             line = f"{entry.name}\0{entry.size}\0{entry.modified_at_ns}\0{entry.problem}\n"
             checksum = zlib.crc32(line.encode("utf-8", "surrogateescape"), checksum)
         return f"{len(self.entries)}/{self.bytes}/{self.modified_at_ns or 0}/{checksum:08x}"
 
     def path(self, name: str) -> str:
-        return self.root if self.is_file else os.path.join(self.root, name)  # noqa: PTH118 - names may hold any byte
+        if self.is_file:
+            return self.root if name == os.path.basename(self.root) else os.path.join(os.path.dirname(self.root), name)  # noqa: PTH118, PTH119, PTH120
+        return os.path.join(self.root, name)  # noqa: PTH118 - names may hold any byte
 
 
 def printable(text: str, limit: int = 200) -> str:
@@ -101,8 +107,46 @@ def listing(path: str) -> Listing:
     if not stat.S_ISDIR(info.st_mode):
         name = os.path.basename(path)  # noqa: PTH119
         problem = "" if stat.S_ISREG(info.st_mode) else "is not a regular file"
-        return Listing(path, True, (Entry(name, info.st_size if not problem else 0, info.st_mtime_ns, problem),))
+        entry = Entry(name, info.st_size if not problem else 0, info.st_mtime_ns, problem)
+        return _with_others(path, entry)
     return _directory(path)
+
+
+def _with_others(path: str, entry: Entry) -> Listing:
+    """A file and those beside it that are one checkpoint with it."""
+    pattern = checkpoint_names.others_of(entry.name)
+    if pattern is None:
+        return Listing(path, True, (entry,), marker=_marker(path))
+    directory = os.path.dirname(path) or "."  # noqa: PTH120
+    entries = [entry]
+    unreadable: list[str] = []
+    vanished = 0
+    try:
+        with os.scandir(directory) as found:
+            children = [child for child, _ in zip(found, range(MAX_FILES), strict=False) if pattern.match(child.name)]
+    except OSError as error:
+        unreadable.append(f"{printable(directory)}: {reason(error)}")
+        children = []
+    for child in children:
+        try:
+            if not child.is_dir(follow_symlinks=False):
+                entries.append(_entry(child, child.name, os.path.realpath(directory)))
+        except FileNotFoundError:
+            vanished += 1
+        except OSError as error:
+            unreadable.append(f"{printable(child.name)}: {reason(error)}")
+    entries.sort(key=lambda one: one.name)
+    return Listing(path, True, tuple(entries), vanished, tuple(unreadable), marker=_marker(path))
+
+
+def _marker(path: str) -> str:
+    absolute = os.path.abspath(path)  # noqa: PTH100
+    name = checkpoint_names.marker_of(os.path.basename(absolute))  # noqa: PTH119
+    try:
+        is_there = os.path.lexists(os.path.join(os.path.dirname(absolute), name))  # noqa: PTH118, PTH120
+    except ValueError:
+        return ""
+    return name if is_there else ""
 
 
 def _directory(root: str) -> Listing:
@@ -146,7 +190,7 @@ def _directory(root: str) -> Listing:
             except OSError as error:
                 unreadable.append(f"{printable(name)}: {reason(error)}")
     entries.sort(key=lambda entry: entry.name)
-    return Listing(root, False, tuple(entries), vanished, tuple(unreadable), is_cut)
+    return Listing(root, False, tuple(entries), vanished, tuple(unreadable), is_cut, _marker(root))
 
 
 def _entry(child: os.DirEntry[str], name: str, allowed: str) -> Entry:
@@ -190,6 +234,41 @@ class Reader:
         except OSError as error:
             raise Unreadable(reason(error)) from error
         return b"".join(parts)
+
+    def read_into(self, buffer: memoryview, offset: int) -> int:
+        """Fill ``buffer`` from ``offset``; returns how many bytes, fewer at the end of the file. Raises ``Unreadable``."""
+        filled = 0
+        try:
+            while filled < len(buffer):
+                count = os.preadv(self._descriptor, [buffer[filled:]], offset + filled)
+                if not count:
+                    break
+                filled += count
+        except OSError as error:
+            raise Unreadable(reason(error)) from error
+        return filled
+
+    def advise(self, offset: int, length: int, *, soon: bool) -> None:
+        """Tell the kernel that a part is read ``soon``, or not again: a verifier must not push a trainer's data out of memory."""
+        with suppress(OSError):  # a hint; some file systems take none
+            os.posix_fadvise(self._descriptor, offset, length, os.POSIX_FADV_WILLNEED if soon else os.POSIX_FADV_DONTNEED)
+
+
+class Window(Reader):
+    """A part of a file as if it were a file of its own (an entry of a shard)."""
+
+    def __init__(self, reader: Reader, offset: int, length: int) -> None:
+        super().__init__(reader._descriptor, max(0, min(length, reader.size - offset)))
+        self._offset = offset
+
+    def read(self, offset: int, length: int) -> bytes:
+        return super().read(self._offset + offset, min(length, max(0, self.size - offset)))
+
+    def read_into(self, buffer: memoryview, offset: int) -> int:
+        return super().read_into(buffer[: max(0, self.size - offset)], self._offset + offset)
+
+    def advise(self, offset: int, length: int, *, soon: bool) -> None:
+        super().advise(self._offset + offset, min(length, max(0, self.size - offset)), soon=soon)
 
 
 @contextmanager
