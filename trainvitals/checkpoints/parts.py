@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 from trainvitals.checkpoints import json_file, safetensors_header, torch_file
 from trainvitals.checkpoints.files import Entry, Listing, NotRegular, Reader, Unreadable, Vanished, opened, printable, reason
@@ -11,6 +12,7 @@ from trainvitals.checkpoints.findings import Findings
 
 #: Longer JSON files are not parsed (a trainer_state.json of a million log lines is about 150 MB).
 MAX_JSON_BYTES = 64 * 1024 * 1024
+Checked = TypeVar("Checked")
 TORCH_ENDINGS = (".pt", ".pth", ".ckpt", ".bin")
 _SHARD = re.compile(r"(?P<stem>.+)-(?P<number>\d{5})-of-(?P<count>\d{5})(?P<ending>\.safetensors|\.bin)\Z")
 _STEP = re.compile(
@@ -112,6 +114,14 @@ def check_torch(listing: Listing, entry: Entry, findings: Findings) -> torch_fil
     return result
 
 
+def check_with(
+    listing: Listing, entry: Entry, findings: Findings, check: Callable[[Reader], Checked], bad: type[Exception]
+) -> Checked | None:
+    """Run a check of a layout's own on the opened file; ``bad`` is what it raises for damage. None = it came to no result."""
+    result: Checked | None = _Filed(findings, printable(entry.name), (bad,)).run(listing, entry, check)
+    return result
+
+
 def read_json(listing: Listing, name: str, findings: Findings, *, allow_nonfinite: bool = False) -> Any:
     """The parsed document, None when there is none (the outcome is filed)."""
     entry = next((entry for entry in listing.entries if entry.name == name), None)
@@ -130,9 +140,10 @@ def read_json(listing: Listing, name: str, findings: Findings, *, allow_nonfinit
 class _Filed:
     """Runs a check on an opened file and files each way it can fail."""
 
-    def __init__(self, findings: Findings, shown: str) -> None:
+    def __init__(self, findings: Findings, shown: str, also_bad: tuple[type[Exception], ...] = ()) -> None:
         self._findings = findings
         self._shown = shown
+        self._bad = (safetensors_header.BadSafetensors, torch_file.BadTorchFile, json_file.BadJson, *also_bad)
 
     def run(self, listing: Listing, entry: Entry, check: Any) -> Any:
         if entry.problem:
@@ -143,7 +154,7 @@ class _Filed:
         try:
             with opened(listing.path(entry.name)) as reader:
                 return check(reader)
-        except (safetensors_header.BadSafetensors, torch_file.BadTorchFile, json_file.BadJson) as error:
+        except self._bad as error:
             self._findings.damaged.append(f"{self._shown}: {error}")
         except Vanished:
             self._findings.vanished = True
