@@ -42,6 +42,19 @@ def test_an_unknown_key_names_the_nearest_known_one():
         ({"runs": [{**A_RUN, "gpus": True}]}, "whole number"),
         ({"runs": [{**A_RUN, "gpus": -1}]}, "whole number"),
         ({"runs": [{**A_RUN, "logs": "one.log"}]}, "list of texts"),
+        ({"runs": [{**A_RUN, "lr_schedule": "cosine"}]}, "lr_schedule must be a table"),
+        ({"runs": [{**A_RUN, "lr_schedule": {"peek": 3e-4}}]}, "Did you mean 'peak'"),
+        ({"runs": [{**A_RUN, "lr_schedule": {"peak": 3e-4}}]}, "kind is missing"),
+        ({"runs": [{**A_RUN, "lr_schedule": {"kind": "stairs"}}]}, "one of"),
+        ({"runs": [{**A_RUN, "lr_schedule": {"kind": "constant"}}]}, "peak must be above"),
+        (
+            {"runs": [{**A_RUN, "lr_schedule": {"kind": "cosine", "peak": 3e-4, "warmup_steps": 5}}]},
+            "total_steps must be more than",
+        ),
+        (
+            {"runs": [{**A_RUN, "total_steps": 9, "lr_schedule": {"kind": "wsd", "peak": 3e-4}}]},
+            "decay_steps must be from 1 to 9",
+        ),
         ({"watch": {"poll_s": 0}}, "above 0"),
         ({"watch": {"poll_s": float("inf")}}, "above 0"),
         ({"watch": []}, r"\[watch\] table"),
@@ -54,6 +67,11 @@ def test_an_unknown_key_names_the_nearest_known_one():
 def test_a_wrong_value_is_an_error_that_says_what_is_wanted(table, sentence):
     with pytest.raises(SettingsError, match=sentence):
         parse(table)
+
+
+def test_a_learning_rate_may_end_at_nothing():
+    schedule = {"kind": "linear", "peak": 3e-4, "min_lr": 0.0, "total_steps": 10}
+    assert parse({"runs": [{**A_RUN, "lr_schedule": schedule}]}).runs[0].lr_schedule.min_lr == 0.0
 
 
 def test_relative_paths_count_from_the_settings_file(tmp_path, monkeypatch):

@@ -10,7 +10,7 @@ import os
 import re
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
@@ -172,6 +172,10 @@ def _run(table: Mapping[str, Any], where: str, base: Path) -> RunSettings:
             f'{where}: log_timezone {run.log_timezone!r} is not a known time zone; write for example "Asia/Shanghai".'
         ) from error
 
+    trouble = run.lr_schedule.trouble(run.lr_schedule.total_steps or run.total_steps)
+    if trouble:
+        raise SettingsError(f"{where}: lr_schedule: {trouble}")
+
     def absolute(text: str) -> str:
         if "\0" in text:
             raise SettingsError(f"{where}: the path {text!r} holds a NUL character, which no file system takes.")
@@ -201,12 +205,16 @@ def _table(section: type, table: Mapping[str, Any], where: str) -> Any:
 
 def _value(declared: Any, value: Any, where: str) -> Any:
     default = declared.default_factory() if callable(declared.default_factory) else declared.default
+    if is_dataclass(default):
+        if not isinstance(value, dict):
+            raise SettingsError(f"{where} must be a table such as {{ kind = ... }}, not {value!r}.")
+        return _table(type(default), value, where)
     if isinstance(default, bool):
         ok, wanted = isinstance(value, bool), "true or false"
     elif isinstance(default, int):
         ok, wanted = isinstance(value, int) and not isinstance(value, bool) and value >= 0, "a whole number, 0 or more"
     elif isinstance(default, float):
-        ok = isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value < float("inf")
+        ok = isinstance(value, (int, float)) and not isinstance(value, bool) and (0 < value < float("inf") or value == default)
         wanted = "a number above 0"
     elif isinstance(default, tuple):
         ok, wanted = isinstance(value, (list, tuple)) and all(isinstance(item, str) for item in value), "a list of texts"

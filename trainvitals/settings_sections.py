@@ -16,6 +16,32 @@ def setting(default: Any, help: str, *, choices: tuple[str, ...] = ()) -> Any:
 
 
 @dataclass(frozen=True)
+class LrScheduleSettings:
+    """``lr_schedule = {...}`` of a ``[[runs]]`` table: what the learning rate is meant to do. Steps are optimizer steps."""
+
+    kind: str = setting(
+        "", "what follows the warm-up; empty = not declared", choices=("", "constant", "linear", "cosine", "wsd", "inverse_sqrt")
+    )
+    peak: float = setting(0.0, "learning rate at the end of the warm-up")
+    min_lr: float = setting(0.0, "learning rate at the end")
+    warmup_steps: int = setting(0, "steps of the linear warm-up from 0")
+    total_steps: int = setting(0, "step at which min_lr is reached; 0 = total_steps of the run")
+    decay_steps: int = setting(0, "wsd: steps of its linear end, the last ones of total_steps")
+
+    def trouble(self, total_steps: int) -> str:
+        """What is wrong with it and what to do, "" = nothing. ``total_steps``: those in force."""
+        if not self.kind:
+            return "" if self == LrScheduleSettings() else "kind is missing: constant, linear, cosine, wsd or inverse_sqrt."
+        if self.peak <= self.min_lr:
+            return f"peak must be above min_lr ({self.min_lr:g}), not {self.peak:g}."
+        if self.kind in ("linear", "cosine", "wsd") and total_steps <= self.warmup_steps:
+            return f"total_steps must be more than warmup_steps ({self.warmup_steps}), not {total_steps}."
+        if self.kind == "wsd" and not 0 < self.decay_steps <= total_steps - self.warmup_steps:
+            return f"decay_steps must be from 1 to {total_steps - self.warmup_steps}, what the warm-up leaves of total_steps."
+        return ""
+
+
+@dataclass(frozen=True)
 class RunSettings:
     """One ``[[runs]]`` table."""
 
@@ -34,6 +60,10 @@ class RunSettings:
     gpus: int = setting(0, "GPUs of the run, 0 = not said; used for GPU-hours")
     total_steps: int = setting(0, "planned number of steps, 0 = not said; used for the time left")
     checkpoint_every_steps: int = setting(0, "planned steps between checkpoints, 0 = learnt")
+    lr_schedule: LrScheduleSettings = field(
+        default_factory=LrScheduleSettings,
+        metadata={"help": "what the learning rate is meant to do, where the trainer does not tell it: see below", "choices": ()},
+    )
     breaker: str = setting("dry-run", "circuit breaker of this run", choices=("off", "dry-run", "armed"))
 
 

@@ -9,8 +9,9 @@ import pytest
 from made_up import alarms, at, curve, event, feed, find, of_rule
 
 from trainvitals.detect.engine import Engine
-from trainvitals.detect.lr_schedule import Schedule, declared
+from trainvitals.detect.lr_schedule import Schedule, declared, from_settings
 from trainvitals.records import Event, Severity, Step
+from trainvitals.settings import parse
 
 COSINE = Schedule(3e-4, 3e-5, 200, 2000, "cosine")
 MEGATRON = {
@@ -172,6 +173,76 @@ def test_a_lowered_learning_rate_that_a_note_explains_is_silent_and_stays_so():
     engine.restore(json.loads(json.dumps(engine.to_state())))
     again = [settings_told(MEGATRON, 2), *steps(851, 900, lambda s: COSINE.lr_at(s) / 2, attempt=2)]
     assert not of_rule(feed(engine, again), "lr_schedule_mismatch")
+
+
+# -- schedules of the settings --------------------------------------------------------------------------------------------
+
+
+def _meant(run_steps: int = 2000, **told: object) -> Schedule | None:
+    table = {"kind": "cosine", "peak": 3e-4, "min_lr": 3e-5, "warmup_steps": 200, **told}
+    (run,) = parse({"runs": [{"name": "r", "dir": "/r", "total_steps": run_steps, "lr_schedule": table}]}).runs
+    return from_settings(run.lr_schedule, run.total_steps)
+
+
+def test_a_schedule_of_the_settings_is_that_of_the_same_words_elsewhere():
+    assert _meant() == COSINE == _meant(5000, total_steps=2000)
+    assert _meant(1000, kind="wsd", decay_steps=100) == Schedule(3e-4, 3e-5, 200, 1000, "wsd", tail_steps=100)
+    (run,) = parse({"runs": [{"name": "r", "dir": "/r"}]}).runs
+    assert from_settings(run.lr_schedule, 100) is None
+
+
+def test_leaving_a_schedule_of_the_settings_is_a_warning_whatever_the_trainer_tells():
+    def lr_at(step):
+        return COSINE.lr_at(step) * (0.9 if step >= 1000 else 1.0)
+
+    for told in ([], [settings_told({**MEGATRON, "lr": 1e-4, "min_lr": 1e-5})]):
+        engine = Engine("run", lr_schedule=_meant())
+        (opened,) = of_rule(feed(engine, [*told, *steps(1, 1200, lr_at)]), "lr_schedule_mismatch")
+        assert (opened.severity, opened.detected_step) == (Severity.WARNING, 1009)
+
+
+def test_a_note_waives_a_schedule_of_the_settings_until_another_one_stands_there():
+    note = event("annotation", rules=["lr_*"], by="ana")
+    engine = Engine("run", lr_schedule=_meant())
+    feed(engine, [*steps(1, 800), note, *steps(801, 900, lambda s: COSINE.lr_at(s) / 2)])
+    state = json.loads(json.dumps(engine.to_state()))
+    again = Engine("run", lr_schedule=_meant())
+    again.restore(state)
+    assert not of_rule(feed(again, steps(901, 1500, lambda s: COSINE.lr_at(s) / 2)), "lr_schedule_mismatch")
+    other = Engine("run", lr_schedule=_meant(peak=2e-4, min_lr=2e-5))
+    other.restore(state)
+    assert of_rule(feed(other, steps(901, 1500, lambda s: COSINE.lr_at(s) / 2)), "lr_schedule_mismatch")
+
+
+def test_a_schedule_mended_in_the_settings_is_judged_after_the_wrong_one_was_marked():
+    engine = Engine("run", lr_schedule=_meant(peak=1e-3))
+    (mark,) = of_rule(feed(engine, steps(1, 500)), "lr_schedule_mismatch")
+    assert mark.severity is Severity.INFO
+    mended = Engine("run", lr_schedule=_meant())
+    mended.restore(json.loads(json.dumps(engine.to_state())))
+    found = feed(mended, [*steps(501, 600), *steps(601, 700, lambda s: COSINE.lr_at(s) / 2)])
+    assert [f.severity for f in of_rule(found, "lr_schedule_mismatch")] == [Severity.WARNING]
+
+
+HUGGING_FACE = {
+    "learning_rate": 3e-4, "lr_scheduler_type": "linear", "max_steps": -1, "num_train_epochs": 3.0, "warmup_steps": 0, "warmup_ratio": 0.1,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("total", [None, 0, -1, True, "2000", float("inf"), 10**400])
+def test_epochs_are_no_schedule_while_nobody_says_how_many_steps_they_are(total):
+    training = Event("metadata", at(0), attempt=1, data={"section": "training", "values": {"max_steps": total}})
+    found = find([settings_told(HUGGING_FACE), training, *steps(1, 600, lambda s: 1e-4)])
+    assert not of_rule(found, "lr_schedule_mismatch")
+
+
+def test_epochs_are_a_schedule_once_the_trainer_says_how_many_steps_they_are():
+    linear = Schedule(3e-4, 0.0, 200, 2000, "linear")
+    training = Event("metadata", at(0), attempt=1, data={"section": "training", "values": {"max_steps": 2000}})
+    told = [settings_told(HUGGING_FACE), training]
+    assert not of_rule(find([*told, *steps(1, 1900, linear.lr_at)]), "lr_schedule_mismatch")
+    left = steps(1, 1200, lambda s: linear.lr_at(s) * (0.8 if s > 1000 else 1.0))
+    assert [f.severity for f in of_rule(find([*told, *left]), "lr_schedule_mismatch")] == [Severity.WARNING]
 
 
 def test_the_history_is_bounded_and_survives_a_restart():

@@ -281,5 +281,5 @@ def test_a_part_of_the_description_that_raises_costs_only_that_part(callback_cla
         for event in records(tmp_path, "event") if event["kind"] == "metadata"
     }  # fmt: skip
     assert sections["config"]["learning_rate"] == 3e-4 and sections["config"]["model.hidden_size"] == 64
-    assert sections["training"] == {"max_grad_norm": 1.0} and {"git", "script", "software"} <= sections.keys()
+    assert sections["training"] == {"max_grad_norm": 1.0, "max_steps": 100} and {"git", "script", "software"} <= sections.keys()
     assert training.callback.failures.count >= 2 and losses(tmp_path) == [2.0]

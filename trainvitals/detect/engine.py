@@ -23,6 +23,7 @@ from trainvitals.detect.loss_drop import LossDropDetector
 from trainvitals.detect.loss_shift import LevelShiftDetector
 from trainvitals.detect.loss_trend import LossTrendDetector
 from trainvitals.detect.lr import LrDetector
+from trainvitals.detect.lr_schedule import Schedule
 from trainvitals.detect.nonfinite import NonFiniteDetector
 from trainvitals.detect.pause import PauseDetector
 from trainvitals.detect.ranks import RankDetector
@@ -48,6 +49,7 @@ class Engine(Stateful):
 
     tunables: rule -> name -> number, only what differs from ``trainvitals.detect.tunables``.
     breaker: anything with the attributes of ``trainvitals.settings.BreakerSettings``.
+    lr_schedule: what a person declared; it goes before what the trainer tells.
     """
 
     STATE = (
@@ -55,7 +57,13 @@ class Engine(Stateful):
         "_liveness", "_faults", "_config_change", "_lr", "_ranks", "_pause", "_breaker", "_late", "_is_starting", "_resume_step", "_gaps", "_paused_steps", "_usual", "_notes",
     )  # fmt: skip
 
-    def __init__(self, run: str = "", tunables: Tuned | None = None, breaker: BreakerLimits | None = None) -> None:
+    def __init__(
+        self,
+        run: str = "",
+        tunables: Tuned | None = None,
+        breaker: BreakerLimits | None = None,
+        lr_schedule: Schedule | None = None,
+    ) -> None:
         tuned: Tuned = tunables or {}
         context = self._context = Context(run)
         self._nonfinite = NonFiniteDetector(context, tuned)
@@ -70,7 +78,7 @@ class Engine(Stateful):
         self._liveness = LivenessDetector(context, tuned)
         self._faults = FaultDetector(context, tuned)
         self._config_change = ConfigChangeDetector(context, tuned)
-        self._lr = LrDetector(context, tuned)
+        self._lr = LrDetector(context, tuned, lr_schedule)
         self._ranks = RankDetector(context, tuned)
         self._pause = PauseDetector(context, tuned)
         self._breaker = BreakerDetector(context, tuned, self._loss, DefaultLimits() if breaker is None else breaker)

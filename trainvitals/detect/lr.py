@@ -19,6 +19,7 @@ MAX_MISSING_POINTS = 20
 FEW_OF_PEAK = 0.002  # of the highest learning rate: what a log that prints few digits rounds away
 MAX_VALUE_CHARACTERS = 100
 MAX_KEY_CHARACTERS = 300
+MAX_STEPS = 10**15
 OTHER_STEPS = ("valid", "eval", "checkpoint", "profil", "metrics")  # sections whose steps are no schedule (torchtitan)
 
 _RESUME, _SCHEDULE = "resume_lr_mismatch", "lr_schedule_mismatch"
@@ -34,11 +35,12 @@ class LrDetector(FamilyDetector):
     family = "lr"
     rules = (_RESUME, _SCHEDULE)
     STATE = (
-        "ledger", "_history", "_peak", "_before", "_from_step", "_judged", "_misses", "_settings", "_fitted", "_off", "_is_told", "_is_waived",
+        "ledger", "_history", "_peak", "_before", "_from_step", "_judged", "_misses", "_settings", "_fitted", "_off", "_told_of", "_waived", "_told_total",
     )  # fmt: skip
 
-    def __init__(self, context: Context, tuned: Tuned) -> None:
+    def __init__(self, context: Context, tuned: Tuned, meant: Schedule | None = None) -> None:
         super().__init__(context, tuned)
+        self._meant = meant  # by a person's settings: what the trainer tells is not asked then
         self._history: list[list[float]] = []  # [step, lr] in rising order
         self._peak = 0.0
         self._before: list[list[float]] = []  # the history of the attempt before, while the first points are compared with it
@@ -46,15 +48,18 @@ class LrDetector(FamilyDetector):
         self._judged = 0
         self._misses = 0
         self._settings: dict[str, Any] = {}  # keys that may declare a schedule
-        self._schedule: Schedule | None = None
+        self._told_total = 0.0  # steps of the run, from a trainer whose settings name epochs
+        self._waived = ""  # what a note said is no longer meant
+        self._schedule = meant
         self._fitted = 0
         self._off = 0
-        self._is_told = False
-        self._is_waived = False  # a note said that what was declared is no longer meant
+        self._told_of = ""  # the schedule that the run never followed, which is told once
 
     def restore(self, state: dict[str, Any]) -> None:
         super().restore(state)
-        self._schedule = None if self._is_waived else declared(self._settings)
+        if state.get("_is_waived"):  # saved before it was said of which schedule
+            self._waived = repr(self._in_force())
+        self._schedule = self._in_force()
 
     def on_step(self, step: Step) -> None:
         lr = step.values.get("lr")
@@ -92,7 +97,9 @@ class LrDetector(FamilyDetector):
         if rule == _RESUME:
             self._before = []
         else:
-            self._schedule, self._is_waived = None, True  # until other settings are told
+            if self._schedule is not None:
+                self._waived = repr(self._schedule)
+            self._schedule = None  # until another one is declared
 
     # -- before and after a resume --------------------------------------------------------------------------------
 
@@ -129,27 +136,34 @@ class LrDetector(FamilyDetector):
     # -- what was declared ----------------------------------------------------------------------------------------
 
     def _take_settings(self, data: Mapping[str, Any]) -> None:
-        values = data.get("values")
-        if data.get("section") != "config" or not isinstance(values, Mapping):
+        values, section = data.get("values"), data.get("section")
+        if not isinstance(values, Mapping):
             return
-        found: dict[str, Any] = {}
-        for key, value in values.items():
-            prefix, _, name = str(key)[:MAX_KEY_CHARACTERS].lower().replace("-", "_").rpartition(".")
-            if any(word in prefix for word in OTHER_STEPS):
-                continue
-            if name in KEYS and (value is None or isinstance(value, (bool, int, float, str))):
-                if name in found and found[name] != value:
-                    return  # two of a name: whose is meant is not said
-                found[name] = value[:MAX_VALUE_CHARACTERS] if isinstance(value, str) else value
-        settings = found if data.get("part", 0) == 0 else {**self._settings, **found}
-        if settings == self._settings:
+        if section == "training":
+            total = values.get("max_steps")
+            if isinstance(total, (int, float)) and 0 < total <= MAX_STEPS:
+                self._told_total = float(total)
+        elif section == "config":
+            found = _schedule_keys(values)
+            if found is None:
+                return
+            self._settings = found if data.get("part", 0) == 0 else {**self._settings, **found}
+        else:
             return
-        schedule = declared(settings)
+        schedule = self._in_force()
         if schedule != self._schedule:
             self.ledger.close(_SCHEDULE, ending="; another schedule was declared")
             # The run before it followed its schedule: then the settings are understood, and the new ones are believed at once.
-            self._off, self._is_told = 0, False
-        self._settings, self._schedule, self._is_waived = settings, schedule, False
+            self._off, self._schedule = 0, schedule
+
+    def _in_force(self) -> Schedule | None:
+        schedule = self._meant
+        if schedule is None:
+            settings = self._settings
+            if self._told_total and _is_in_epochs(settings):
+                settings = {**settings, "max_steps": self._told_total}
+            schedule = declared(settings)
+        return None if schedule is not None and repr(schedule) == self._waived else schedule
 
     def _follow(self, step: int, lr: float, schedule: Schedule) -> None:
         numbers = self.numbers[_SCHEDULE]
@@ -161,7 +175,7 @@ class LrDetector(FamilyDetector):
             self.ledger.close(_SCHEDULE, ending=f"; as declared from step {format_step(step)} on")
             return
         self._off += 1
-        if self._off < numbers["points"] or _SCHEDULE in self.ledger.open or self._is_told:
+        if self._off < numbers["points"] or _SCHEDULE in self.ledger.open or self._told_of == repr(schedule):
             return
         is_believed = self._fitted >= numbers["fitting_points"]
         expected = schedule.lr_at(step)
@@ -170,8 +184,28 @@ class LrDetector(FamilyDetector):
         if is_believed:
             self.ledger.open_finding(_SCHEDULE, Severity.WARNING, message, **details)
         else:
-            self._is_told = True
+            self._told_of = repr(schedule)
             self.ledger.mark(_SCHEDULE, Severity.INFO, message + "; it has not followed that so far", **details)
+
+
+def _schedule_keys(values: Mapping[Any, Any]) -> dict[str, Any] | None:
+    """What may declare a schedule, by the last part of its key; None where two have one name: whose is meant is not said."""
+    found: dict[str, Any] = {}
+    for key, value in values.items():
+        prefix, _, name = str(key)[:MAX_KEY_CHARACTERS].lower().replace("-", "_").rpartition(".")
+        if any(word in prefix for word in OTHER_STEPS):
+            continue
+        if name in KEYS and (value is None or isinstance(value, (bool, int, float, str))):
+            if name in found and found[name] != value:
+                return None
+            found[name] = value[:MAX_VALUE_CHARACTERS] if isinstance(value, str) else value
+    return found
+
+
+def _is_in_epochs(settings: Mapping[str, Any]) -> bool:
+    """Hugging Face: ``max_steps`` = -1 beside ``num_train_epochs``, and only the running trainer knows how many steps that makes."""
+    steps = settings.get("max_steps")
+    return isinstance(steps, (int, float)) and not isinstance(steps, bool) and steps <= 0
 
 
 def _range_of(history: list[list[float]], step: int) -> tuple[float, float]:

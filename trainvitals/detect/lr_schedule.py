@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Protocol
 
 #: Last parts of the keys that are looked at; everything else in a run's settings is not kept.
 KEYS = frozenset(
@@ -71,6 +72,31 @@ class Schedule:
             return f"constant, {self.peak:.3g}, {warmup} steps"
         end = "" if self.style == "inverse_sqrt" else f" of {self.decay_steps:,.0f}"
         return f"{self.style.replace('_', ' ')}, {self.peak:.3g} to {self.floor:.3g}, {warmup}{end} steps"
+
+
+class Declaration(Protocol):
+    """The attributes of ``trainvitals.settings.LrScheduleSettings``; its steps are checked there."""
+
+    @property
+    def kind(self) -> str: ...
+    @property
+    def peak(self) -> float: ...
+    @property
+    def min_lr(self) -> float: ...
+    @property
+    def warmup_steps(self) -> int: ...
+    @property
+    def total_steps(self) -> int: ...
+    @property
+    def decay_steps(self) -> int: ...
+
+
+def from_settings(meant: Declaration, total_steps: int) -> Schedule | None:
+    """What a person declared, None without a kind. ``total_steps``: of the run, where the schedule names none of its own."""
+    if not meant.kind:
+        return None
+    end = float(meant.total_steps or total_steps)
+    return Schedule(meant.peak, meant.min_lr, float(meant.warmup_steps), end, meant.kind, tail_steps=float(meant.decay_steps))
 
 
 def _left(style: str, share: float) -> float:

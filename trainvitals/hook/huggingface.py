@@ -106,6 +106,7 @@ class TrainvitalsCallback(Guarded, TrainerCallback):  # type: ignore[misc]
             (layout, lambda: _zero_stage(args)),
             (facts, lambda: {"precision": _precision(args, model)}),
             (facts, lambda: {"max_grad_norm": args.max_grad_norm}),
+            (facts, lambda: {"max_steps": state.max_steps}),  # that of the arguments is -1 where they name epochs
         ):
             try:
                 section.update(part())

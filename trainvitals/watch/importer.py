@@ -24,6 +24,7 @@ from trainvitals.settings import RunSettings, Settings
 from trainvitals.store.encode import check_point, dropped_metrics, event_point, step_point
 from trainvitals.store.protocol import Sink, Store
 from trainvitals.watch.deaths import Deaths
+from trainvitals.watch.engines import engine_for
 from trainvitals.watch.finding_events import finding_event, incident_event
 from trainvitals.watch.import_times import RecordTimes, TimePlan
 from trainvitals.watch.metadata import MetadataFiles
@@ -116,7 +117,7 @@ class Importer:
         self.empty: list[tuple[str, str | None]] = []
 
     def _new_engine(self) -> Engine | None:
-        return Engine(self._run.name, self._settings.detect, self._settings.breaker) if self._detects else None
+        return engine_for(self._settings, self._run) if self._detects else None
 
     @property
     def was_done(self) -> bool:

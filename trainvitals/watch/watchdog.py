@@ -15,7 +15,6 @@ from functools import partial
 from typing import Any
 
 from trainvitals.clock import Clock
-from trainvitals.detect.engine import Engine
 from trainvitals.errors import StoreError
 from trainvitals.identity import event_id, step_time_ns
 from trainvitals.incidents.grouping import Grouper, finding_from_mapping
@@ -28,6 +27,7 @@ from trainvitals.watch.breaker_action import BreakerAction
 from trainvitals.watch.checkpoint_scan import CheckpointScanner, Scan, checkpoint_event, checkpoint_finding
 from trainvitals.watch.counters import Counters, counted
 from trainvitals.watch.deaths import Deaths
+from trainvitals.watch.engines import engine_for
 from trainvitals.watch.finding_events import finding_event, incident_event
 from trainvitals.watch.flood import FloodGate
 from trainvitals.watch.losses import Losses
@@ -65,7 +65,7 @@ class Watchdog:
     ) -> None:  # fmt: skip
         self._settings, self._run, self._store, self._clock = settings, run, store, clock
         self._sources, self._scanner, self._breaker, self._node, self._say = sources, scanner, breaker, node, say
-        self._engine = Engine(run.name, settings.detect, settings.breaker)
+        self._engine = engine_for(settings, run)
         self._grouper = Grouper(run.name)
         self._metadata = MetadataFiles(run.dir, run.name)
         self._deaths = Deaths(run, postmortems)
@@ -131,7 +131,7 @@ class Watchdog:
 
     def _start_anew(self) -> None:
         self._sources = self._sources.fresh()
-        self._engine = Engine(self._run.name, self._settings.detect, self._settings.breaker)
+        self._engine = engine_for(self._settings, self._run)
         self._grouper = Grouper(self._run.name)
         self._event_times, self._told_severity = {}, {}
         self._counters = Counters()
