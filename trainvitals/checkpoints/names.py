@@ -19,7 +19,10 @@ _STANDS_FOR = (
     (re.compile(r"(?:state_(\d{8,18})_\d{5,9}\.bin|DONE_(\d{8,18}))\Z", re.ASCII), "model_{}.bin"),
     (re.compile(r"(ep\d{1,9}-ba\d{1,18})-rank[1-9]\d{0,8}\.pt\Z", re.ASCII), "{}-rank0.pt"),
 )
-_UNFINISHED = re.compile(r"(?P<name>.{1,300}?)(?:\.orbax-checkpoint-tmp(?:-\d{1,20})?|-tmp|\.tmp|_tmp)\Z", re.ASCII | re.DOTALL)
+_UNFINISHED = re.compile(
+    r"(?P<name>.{1,300}?)\.orbax-checkpoint-tmp(?:-\d{1,20})?\Z|(?P<numbered>.{0,300}\d(?:-unsharded)?)[-._]tmp\Z",
+    re.ASCII | re.DOTALL,
+)
 _UNFINISHED_START = re.compile(r"tmp-(?P<name>checkpoint-\d{1,18})\Z", re.ASCII)
 MARKER_ENDING = "-unfinished"
 
@@ -46,6 +49,8 @@ def marker_of(name: str) -> str:
 
 
 def final_name(name: str) -> str:
-    """The name that it will have when its save has finished; the name itself when it has that already."""
-    found = _UNFINISHED.match(name) or _UNFINISHED_START.match(name)
+    """The name that a directory will have when its save has finished; the name itself when it has that already."""
+    if found := _UNFINISHED.match(name):
+        return found["name"] or found["numbered"]
+    found = _UNFINISHED_START.match(name)
     return found["name"] if found else name

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 from trainvitals.checkpoints import json_file, safetensors_header, torch_file
 from trainvitals.checkpoints.files import Entry, Listing, NotRegular, Reader, Unreadable, Vanished, opened, printable, reason
 from trainvitals.checkpoints.findings import Findings
+from trainvitals.checkpoints.names import final_name
 
 #: Longer JSON files are not parsed (a trainer_state.json of a million log lines is about 150 MB).
 MAX_JSON_BYTES = 64 * 1024 * 1024
@@ -39,6 +40,8 @@ def check_names(listing: Listing, findings: Findings) -> None:
     for entry in listing.entries:
         if entry.problem:
             findings.missing.append(f"{printable(entry.name)} {entry.problem}")
+    if not listing.is_file and final_name(listing.name) != listing.name:
+        findings.missing.append("still has the name that it is given while it is saved: the save goes on, or it did not finish")
     findings.unreadable += [f"cannot be read: {text}" for text in listing.unreadable]
     findings.vanished |= listing.vanished > 0
     if listing.is_cut:
@@ -143,7 +146,12 @@ class _Filed:
     def __init__(self, findings: Findings, shown: str, also_bad: tuple[type[Exception], ...] = ()) -> None:
         self._findings = findings
         self._shown = shown
-        self._bad = (safetensors_header.BadSafetensors, torch_file.BadTorchFile, json_file.BadJson, *also_bad)
+        self._bad: tuple[type[Exception], ...] = (
+            safetensors_header.BadSafetensors,
+            torch_file.BadTorchFile,
+            json_file.BadJson,
+            *also_bad,
+        )
 
     def run(self, listing: Listing, entry: Entry, check: Any) -> Any:
         if entry.problem:

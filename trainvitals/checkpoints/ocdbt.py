@@ -1,0 +1,108 @@
+"""Structure of TensorStore's OCDBT files: manifests and B-tree nodes with their checksums, chunks of arrays up to the last byte.
+
+A manifest or node begins with a magic number and its length and ends with a CRC-32C (TensorStore, "OCDBT format"). Chunks are zstd
+frames, whose blocks tell their lengths (RFC 8878, section 3.1), so that a cut file is seen without decompressing anything. Which files
+a manifest needs stands in it compressed, so a data file that is missing cannot be named here.
+"""
+
+from __future__ import annotations
+
+from trainvitals.checkpoints.files import Reader
+
+MANIFEST = b"\x0c\xdb\x3a\x2a"
+_NODE = b"\x0c\xdb\x20\xde"
+_VERSION_NODE = b"\x0c\xdb\x12\x34"
+_ZSTD = b"\x28\xb5\x2f\xfd"
+#: Nodes are 100 KB or less by default; longer ones are measured, and their checksum is left to the content level.
+MAX_CHECKED_BYTES = 1 << 20
+MAX_PARTS = 200_000
+_SMALLEST_BYTES = 18
+
+
+class BadOcdbt(Exception):
+    """The file breaks a rule of the format. The text says which."""
+
+
+def check_manifest(reader: Reader) -> None:
+    """Check ``manifest.ocdbt``; raises ``BadOcdbt`` (or ``Unreadable`` from the reader)."""
+    if reader.read(0, 4) != MANIFEST:
+        raise BadOcdbt("does not start as an OCDBT manifest")
+    length = _record(reader, 0)
+    if length != reader.size:
+        raise BadOcdbt(f"{reader.size} bytes, its header says {length}")
+
+
+def check_data(reader: Reader) -> str:
+    """Check one file of ``d/``; returns "" or what was not checked. Raises as ``check_manifest``."""
+    position = 0
+    for _ in range(MAX_PARTS):
+        if position == reader.size:
+            return ""
+        start = reader.read(position, 4)
+        if start in (_NODE, _VERSION_NODE):
+            position += _record(reader, position)
+        elif start == _ZSTD:
+            position = _frame(reader, position)
+        elif len(start) < 4 and position:
+            raise BadOcdbt(f"{len(start)} bytes follow its last part")
+        else:
+            return "holds arrays that are stored without compression or in another way, whose length stands nowhere"
+    return f"holds more than {MAX_PARTS} parts, of which only these were checked"
+
+
+def _record(reader: Reader, position: int) -> int:
+    """Length of the manifest or node at ``position``, checked."""
+    length = int.from_bytes(reader.read(position + 4, 8), "little")
+    if length < _SMALLEST_BYTES or position + length > reader.size:
+        raise BadOcdbt(f"truncated: a part of {length} bytes at {position} runs beyond its end at {reader.size}")
+    if length <= MAX_CHECKED_BYTES:
+        raw = reader.read(position, length)
+        if _crc32c(raw[:-4]) != int.from_bytes(raw[-4:], "little"):
+            raise BadOcdbt(f"the part at {position} does not match its checksum")
+    return length
+
+
+def _frame(reader: Reader, position: int) -> int:
+    """Where the zstd frame at ``position`` ends."""
+    descriptor = reader.read(position + 4, 1)
+    if not descriptor:
+        raise BadOcdbt("truncated inside a chunk")
+    flags = descriptor[0]
+    is_single = bool(flags & 0x20)
+    size_bytes = (1 if is_single else 0, 2, 4, 8)[flags >> 6]
+    at = position + 5 + (0 if is_single else 1) + (0, 1, 2, 4)[flags & 3] + size_bytes
+    for _ in range(MAX_PARTS):
+        block = reader.read(at, 3)
+        if len(block) < 3:
+            break
+        header = int.from_bytes(block, "little")
+        kind, length = (header >> 1) & 3, header >> 3
+        if kind == 3:
+            raise BadOcdbt(f"a chunk at {position} holds a block that zstd does not know")
+        at += 3 + (1 if kind == 1 else length)
+        if header & 1:
+            at += 4 if flags & 4 else 0
+            if at <= reader.size:
+                return at
+            break
+    raise BadOcdbt(f"truncated: the chunk at {position} runs beyond its end at {reader.size}")
+
+
+def _table() -> tuple[int, ...]:
+    values = []
+    for value in range(256):
+        for _ in range(8):
+            value = (value >> 1) ^ (0x82F63B78 if value & 1 else 0)
+        values.append(value)
+    return tuple(values)
+
+
+_TABLE = _table()
+
+
+def _crc32c(raw: bytes) -> int:
+    checksum = 0xFFFFFFFF
+    table = _TABLE
+    for byte in raw:
+        checksum = table[(checksum ^ byte) & 0xFF] ^ (checksum >> 8)
+    return checksum ^ 0xFFFFFFFF
