@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from trainvitals.charts.annotations import curve_annotations
 from trainvitals.charts.axis import NANOSECONDS_PER_MS, StepTimes, attempt_numbers, numbers
 from trainvitals.charts.curves import By, CurveData, CurveMarker, CurveSeries, CurveSpan
 from trainvitals.charts.happenings import curve_lines, curve_spans, finding_markers
@@ -86,6 +87,7 @@ def curve_data(
         lines=tuple(
             line for line in curve_lines(events, checkpoints, findings, attempts, axis, times, suspects) if _is_in(line.x, window)
         ),
+        annotations=tuple(note for note in curve_annotations(events, attempts, axis, times) if _is_in(note.x, window)),
         x_range=x_range,
         uirevision=uirevision,
     )

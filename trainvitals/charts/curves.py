@@ -89,6 +89,19 @@ class CurveLine:
 
 
 @dataclass(frozen=True)
+class CurveAnnotation:
+    """A person's note: a line through all rows. silenced: rules that it silences from there on."""
+
+    x: float
+    title: str
+    text: str
+    by: str
+    annotation_id: str
+    step: int | None
+    silenced: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class CurveData:
     """Everything one curve chart shows. uirevision: as long as it stays the same, a viewer's zoom stays too. notes: row -> a
     word behind its title."""
@@ -103,6 +116,7 @@ class CurveData:
     uirevision: str = ""
     notes: Mapping[str, str] = field(default_factory=dict)
     points: tuple[CurvePoints, ...] = ()
+    annotations: tuple[CurveAnnotation, ...] = ()
 
 
 def figure_json(data: CurveData, theme: str, rows: tuple[str, ...] | None = None, *, compact: bool = False) -> str:

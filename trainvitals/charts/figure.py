@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from trainvitals.charts.annotations import annotation_trace
+from trainvitals.charts.annotations import legend as annotation_legend
 from trainvitals.charts.layout import axis_base, layout_base, overlay_axis, row_title, zone_note
 from trainvitals.charts.marks import marker_traces, shapes_and_labels
 from trainvitals.charts.palette import palette, with_alpha
@@ -55,12 +57,15 @@ def figure_dict(data: CurveData, theme: str, rows: tuple[str, ...] | None, *, co
             title += f" · {top.count:,} {'peaks' if top.count > 1 else 'peak'} cut off, highest {number(top.highest)}"
         layout[_axis_name(index)] = axis
         layout[_axis_name(index + 50)] = overlay_axis(f"y{index if index > 1 else ''}")
-        annotations.append(row_title(colours, title, domain[1], has_data=bool(in_row or points), more=legend(points, colours)))
+        more = legend(points, colours) + (annotation_legend(data, colours) if index == 1 else "")
+        annotations.append(row_title(colours, title, domain[1], has_data=bool(in_row or points), more=more))
         for series in sorted(in_row, key=lambda one: (not one.is_superseded, one.attempt)):
             traces += _series_traces(series, style, f"y{index if index > 1 else ''}", colours, by=data.by)
         traces += [points_trace(one, f"y{index if index > 1 else ''}", colours) for one in points]
         markers = [marker for marker in data.markers if row_of(marker.metric) == row]
         traces += marker_traces(markers, f"y{index if index > 1 else ''}", f"y{index + 50}", colours, is_log=is_log)
+    if shown and (notes := annotation_trace(data, "y51", colours)) is not None:
+        traces.append(notes)
     if data.by == "time":
         annotations.append(zone_note(colours))
     if shown:

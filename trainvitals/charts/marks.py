@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from trainvitals.charts.annotations import annotation_shapes
 from trainvitals.charts.labels import Label, fitting
 from trainvitals.charts.palette import with_alpha
-from trainvitals.charts.text import escape, plain
+from trainvitals.charts.text import escape, plain, wrapped
 from trainvitals.charts.typed import typed
 from trainvitals.records import Severity
 
@@ -83,6 +84,9 @@ def shapes_and_labels(
         shapes.append(_line_shape(line, colours))
         if line.label:
             labels.append(_line_label(line, colours))
+    of_notes, names_of_notes = annotation_shapes(data, colours)
+    shapes += of_notes
+    labels += names_of_notes
     labels.sort(key=lambda label: (label.priority, -label.x))
     labels = labels[:MAX_LABELS]
     visible = fitting(labels, x_range, width_px)
@@ -114,13 +118,7 @@ def _hover(marker: CurveMarker) -> str:
     where = f" · step {marker.step:,}" if marker.step is not None else ""
     lines = [f"<b>{escape(marker.title or marker.rule)}</b> · {marker.severity.value}{where}"]
     if marker.text:
-        words, row = plain(marker.text, 240).split(" "), ""
-        for word in words:
-            if len(row) + len(word) > 70 and row:
-                lines.append(escape(row))
-                row = ""
-            row = f"{row} {word}".strip()
-        lines.append(escape(row))
+        lines += [escape(line) for line in wrapped(marker.text)]
     return "<br>".join(lines)
 
 

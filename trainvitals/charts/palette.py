@@ -1,6 +1,6 @@
 """Colours by role, for light and dark. Colour never speaks alone: wherever a status colour stands, a word or a glyph stands too.
 
-Roles that end in ``_text``, ``ink`` and ``dim`` are for text: at least 4.5 : 1 on ``card`` and ``bg`` (WCAG AA).
+Roles that end in ``_text``, ``ink``, ``dim`` and ``note`` are for text: at least 4.5 : 1 on ``card`` and ``bg`` (WCAG AA).
 
 Status colours are distinguishable with the common colour-vision deficiencies (derived from the Okabe-Ito set).
 """
@@ -23,6 +23,7 @@ LIGHT: Mapping[str, str] = MappingProxyType(
         "paused_text": "#35639f",
         "loss": "#3457b1",
         "validation": "#b0307e",
+        "note": "#66740f",
         "grad_norm": "#7a4fa3",
         "throughput": "#2a7f7a",
         "lr": "#8a5a44",
@@ -50,6 +51,7 @@ DARK: Mapping[str, str] = MappingProxyType(
         "paused_text": "#7fb0f5",
         "loss": "#8aa8ff",
         "validation": "#f48bc4",
+        "note": "#c3d34f",
         "grad_norm": "#c59bee",
         "throughput": "#63c9c1",
         "lr": "#d9a68c",

@@ -23,6 +23,17 @@ def template_text(text: str, limit: int = 160) -> str:
     return escape(text, limit).replace("%{", "% {")
 
 
+def wrapped(text: str, limit: int = 240, width: int = 70) -> list[str]:
+    """Plain text in lines of about ``width`` characters; not escaped yet."""
+    lines, row = [], ""
+    for word in plain(text, limit).split(" "):
+        if len(row) + len(word) > width and row:
+            lines.append(row)
+            row = ""
+        row = f"{row} {word}".strip()
+    return [*lines, row]
+
+
 def number(value: float) -> str:
     """At most four digits that mean something, SI suffix above 10,000: 2.314, 0.0003, 2.61 M."""
     size = abs(value)

@@ -3,6 +3,7 @@
 const CONFIG = { responsive: false, displaylogo: false, displayModeBar: false, doubleClick: false, scrollZoom: false };
 const CHARACTER_PX = 6.2;
 const GAP_PX = 8;
+const CLICKABLE = new Set(["finding", "checkpoint", "annotation"]);
 
 // One script tag a page; a failed load is forgotten, so that the next refresh tries again.
 function loadPlotly(url) {
@@ -139,7 +140,7 @@ function openChart(root) {
     let best = null, nearest = event.pointerType === "touch" ? 24 : 14;
     for (const points of plot.calcdata) {
       const trace = points[0] && points[0].trace;
-      if (!trace || !trace.meta || (trace.meta.kind !== "finding" && trace.meta.kind !== "checkpoint")) continue;
+      if (!trace || !trace.meta || !CLICKABLE.has(trace.meta.kind)) continue;
       const xa = full.xaxis, ya = full[`yaxis${trace.yaxis === "y" || !trace.yaxis ? "" : trace.yaxis.slice(1)}`];
       points.forEach((point, index) => {
         const id = trace.customdata[point.i === undefined ? index : point.i];

@@ -25,7 +25,7 @@ class ChartEvents:
     """What the viewer did.
 
     range: (first, last) x on screen after a zoom, steps or UTC milliseconds as in the figure; None while following live.
-    click: in the one run after a click on a marker: ``{"kind": "finding" | "checkpoint", "id": finding id or path,
+    click: in the one run after a click on a marker: ``{"kind": "finding" | "checkpoint" | "annotation", "id": of the finding or event, or path,
     "metric": str, "x": float}``. live: nothing is zoomed, the chart follows the newest data.
     """
 
