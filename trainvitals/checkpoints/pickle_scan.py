@@ -58,6 +58,13 @@ STORAGE_ITEM_BYTES = {
 }  # fmt: skip
 
 
+def is_dangerous(name: str) -> bool:
+    """Whether a class or function of this full name belongs to a payload and to no trainer's state."""
+    module, _, attribute = name.partition(".")
+    is_builtin = module in ("builtins", "__builtin__") and attribute.split(".")[0] in DANGEROUS_BUILTINS
+    return is_builtin or module in DANGEROUS_MODULES
+
+
 class BadPickle(Exception):
     """The opcodes are no valid pickle. The text says why."""
 
@@ -255,8 +262,7 @@ class _Machine:
 
     def _global(self, module: str, attribute: str) -> _Global:
         name = f"{module}.{attribute}"
-        is_builtin = module in ("builtins", "__builtin__") and attribute.split(".")[0] in DANGEROUS_BUILTINS
-        if is_builtin or module.split(".")[0] in DANGEROUS_MODULES:
+        if is_dangerous(name):
             self.found.dangerous.add(name)
         elif not EXPECTED_GLOBALS.match(name):
             self.found.unexpected.add(name)

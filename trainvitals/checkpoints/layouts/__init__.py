@@ -5,6 +5,7 @@ from __future__ import annotations
 from trainvitals.checkpoints.files import Listing
 from trainvitals.checkpoints.layouts.base import Facts, Layout
 from trainvitals.checkpoints.layouts.composer import Composer
+from trainvitals.checkpoints.layouts.dcp import Dcp
 from trainvitals.checkpoints.layouts.deepspeed_universal import DeepSpeedUniversal
 from trainvitals.checkpoints.layouts.huggingface import HuggingFace
 from trainvitals.checkpoints.layouts.lightning import Lightning
@@ -28,6 +29,7 @@ LAYOUTS: tuple[Layout, ...] = (
     Composer(),
     LlmC(),
     NanoGpt(),
+    Dcp(),
 )
 #: Files of many makers. What is recognised as a trainer's own, of which no reader above can judge completeness, is not theirs.
 PLAIN: tuple[Layout, ...] = (SafetensorsFiles(), TorchFiles())
