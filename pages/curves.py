@@ -4,8 +4,9 @@ import streamlit as st
 
 from pages._shared.components import live_chart
 from pages._shared.frame import head_fragment
+from pages._shared.notes import add_note, sent_note
 from pages._shared.state import WAITING, Look, look, refresh_s, the_poller, theme
-from pages._shared.story import tell_finding
+from pages._shared.story import tell_finding, tell_note
 from pages._shared.text import plain
 from trainvitals.charts.checkpoints import describe
 from trainvitals.web import format as fmt
@@ -101,6 +102,8 @@ def chart(seen: Look) -> None:
         else:
             note = f" {fmt.zone_note(seen.zone, seen.now_ns).capitalize().replace('utc', 'UTC')}." if by == "time" else ""
             st.text(f"Live.{note} Drag to zoom; click a mark for its story.")
+        add_note(seen, seen.run.last_step)
+    sent_note(seen)
     if not result.figure_json:
         return
     st.session_state["tv_last_figure"] = result.figure_json
@@ -142,6 +145,11 @@ def story(seen: Look) -> None:
         if finding is not None:
             with st.container(key="tv-card-story"):
                 tell_finding(finding, seen)
+    elif kind == "annotation":
+        note = next((event for event in seen.run.events if event.kind == kind and event.id == identifier), None)
+        if note is not None:
+            with st.container(key="tv-card-story"):
+                tell_note(note, seen)
     elif kind == "checkpoint":
         checkpoint = next((report for report in seen.run.checkpoints if report.path == identifier), None)
         if checkpoint is not None:

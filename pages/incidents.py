@@ -5,6 +5,7 @@ import streamlit as st
 
 from pages._shared.components import check_list, fact_list
 from pages._shared.frame import head_fragment
+from pages._shared.notes import add_note, sent_note
 from pages._shared.state import Look, look, refresh_s
 from pages._shared.story import GLYPHS, events_frame, findings_frame, table_height, tell_changes
 from trainvitals.records import Incident
@@ -107,6 +108,8 @@ def detail(incident: Incident, seen: Look) -> None:
             st.dataframe(events_frame(list(story.near), seen), hide_index=True, key="tv_incident_near")
         else:
             st.text("Nothing that we know of.")
+    add_note(seen, incident.first_step if incident.first_step is not None else seen.run.last_step)
+    sent_note(seen)
     if incident.first_step is not None:
         first, last = window.around(incident.first_step, incident.last_step)
         st.page_link(

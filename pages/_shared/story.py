@@ -7,6 +7,7 @@ from pages._shared.components import fact_list
 from pages._shared.state import Look
 from trainvitals.records import Event, Finding
 from trainvitals.web import format as fmt
+from trainvitals.web.annotations import headline, silences
 from trainvitals.web.changes import Changes, changes_of, lines_of, title
 
 #: Changed keys that are shown at once; the others are one click away.
@@ -43,6 +44,15 @@ def tell_finding(finding: Finding, seen: Look) -> None:
         )  # fmt: skip
 
 
+def tell_note(event: Event, seen: Look) -> None:
+    """A person's note: what, who, when, and what is silent because of it."""
+    at = f"step {fmt.step(event.step)} · " if event.step is not None else ""
+    st.text(f"✎ {at}{headline(event)}")
+    st.text(
+        " ".join(part for part in (silences(event), f"Noted {fmt.moment(event.time_ns, seen.zone, now_ns=seen.now_ns)}.") if part)
+    )
+
+
 def tell_changes(changes: Changes, *, key: str, most: int = SHOWN_CHANGES) -> None:
     """Old → new of each key, what matters most first; ``most`` of them at once (0 = all), the others behind a click."""
     st.text(title(changes))
@@ -69,6 +79,8 @@ def findings_frame(findings: list[Finding], seen: Look) -> pd.DataFrame:
 
 def event_text(event: Event) -> str:
     """What an event says: its own text, else what its kind carries."""
+    if event.kind == "annotation":
+        return headline(event)
     if event.text:
         return event.text
     told = event.data

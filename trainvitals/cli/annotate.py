@@ -18,6 +18,7 @@ from trainvitals.detect.annotations import CHANGES, FREE_NOTE, MAX_POINTS, check
 from trainvitals.detect.findings import DEFAULT_SILENCE_POINTS
 from trainvitals.detect.rules import RULES
 from trainvitals.errors import ControlError, InputError
+from trainvitals.masking import mask_text
 
 LOOK_EVERY_S = 0.1
 OK, REFUSED = 0, 1
@@ -53,7 +54,7 @@ def run(args: argparse.Namespace) -> int:
     named = [pattern.strip() for argument in args.rules for pattern in argument.split(",") if pattern.strip()]
     said = {"step": args.step, "change": args.change, "text": args.text, "rules": named, "points": args.points}
     note = checked_note(said, list(RULES))
-    data = {"step": note.step, "text": note.text, **note.to_data()}
+    data = {"step": note.step, "text": mask_text(note.text), **note.to_data()}
     try:
         checked_note_text(note.text)
         request = submit(args.run_dir, args.run_name, kind=ANNOTATION, by=args.by, source="cli", data=data)

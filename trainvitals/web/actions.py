@@ -1,13 +1,17 @@
-"""What people may ask of a trainer from a page: checked here, on the server, whatever the page shows."""
+"""What people may ask of a trainer or a watchdog from a page: checked here, on the server, whatever the page shows."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from trainvitals.clock import Clock, SystemClock
+from trainvitals.control import inbox
 from trainvitals.control.request import read_request, submit
+from trainvitals.control.requests import ANNOTATION, checked_note_text
 from trainvitals.errors import ControlConflict, TrainvitalsError
+from trainvitals.masking import mask_text
 from trainvitals.settings import Settings
+from trainvitals.web.annotations import CHANGES
 
 ACTIONS = ("pause", "resume", "checkpoint")
 #: The same person asking the same again within this time pressed twice.
@@ -16,11 +20,13 @@ SAME_PRESS_NS = 60 * 10**9
 
 @dataclass(frozen=True)
 class Outcome:
-    """is_done: the request stands in the control file (the trainer's answer comes in its status). sentence: for the person."""
+    """is_done: the request stands in its file (the answer comes from the trainer or the watchdog). sentence: for the person.
+    request_id: of what was asked of the watchdog; its answering event carries it."""
 
     is_done: bool
     sentence: str
     seq: int = 0
+    request_id: str = ""
 
 
 def ask(
@@ -45,3 +51,21 @@ def ask(
     except (TrainvitalsError, OSError) as error:
         return Outcome(False, str(error))
     return Outcome(True, f"Asked (number {request.seq}); the trainer answers when its step ends.", request.seq)
+
+
+def annotate(
+    settings: Settings, run_name: str, *, step: int, change: str, text: str, by: str, clock: Clock | None = None
+) -> Outcome:
+    """Ask the run's watchdog to keep a note. Only runs of the dashboard's own settings can be meant; never raises for what
+    people or files do."""
+    if change not in CHANGES:
+        return Outcome(False, f"This page knows no change {change!r}.")
+    if isinstance(step, bool) or not isinstance(step, int) or step < 0:
+        return Outcome(False, "The step must be a whole number, 0 or more.")
+    try:
+        run = settings.run(run_name)
+        data = {"step": step, "change": change, "text": mask_text(checked_note_text(text))}
+        request = inbox.submit(run.dir, run.name, kind=ANNOTATION, by=by, source="ui", data=data, clock=clock)
+    except (TrainvitalsError, OSError) as error:
+        return Outcome(False, str(error))
+    return Outcome(True, "Note sent; waiting for the watchdog.", request_id=request.id)

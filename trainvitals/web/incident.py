@@ -58,7 +58,7 @@ def incident_story(run: RunView, nodes: Sequence[NodeSample], incident: Incident
         event for event in [*run.events, *run.control_history] if event.kind in NEAR_KINDS and "validation_loss" not in event.data
     ]
     known += data_changes([event for event in run.events if event.kind == "data"])
-    near = [event for event in known if _is_near(event, onset_ns)]
+    near = [event for event in known if _is_near(event, onset_ns) or _is_note_near(event, incident, run)]
     death = death_near(run.events, incident, findings)
     is_dead = death is None and bool(STOPPED_RULES & set(incident.rules))
     is_reading = is_dead and bool(
@@ -79,6 +79,13 @@ def incident_story(run: RunView, nodes: Sequence[NodeSample], incident: Incident
         changes,
         "" if changes is not None or attempt is None or is_first else nothing_changed(attempt.number, told),
     )
+
+
+def _is_note_near(event: Event, incident: Incident, run: RunView) -> bool:
+    """A note belongs to the step that it names, whenever it was written."""
+    if event.kind != "annotation" or event.step is None or incident.first_step is None or not run.steps_per_s:
+        return False
+    return abs(event.step - incident.first_step) <= run.steps_per_s * NEAR_NS / 1e9
 
 
 def _is_near(event: Event, onset_ns: int) -> bool:
