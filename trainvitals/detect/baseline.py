@@ -15,6 +15,10 @@ WIDE_QUANTILES = (0.02, 0.98)
 WIDE_NORMAL_SPAN = 4.11
 COLLAPSED_SHARE = 0.5  # interquartile sigma below this share of the span's: no bell at all
 TAIL_FACTOR = 2.0
+#: A rise is followed back through windows of so many points whose mean lies so far, in sigma, above the level.
+RISE_WINDOW = 8
+RISE_SIGMA = 0.5
+MAX_RISE_POINTS = 512
 
 
 class Baseline(Stateful):
@@ -95,6 +99,17 @@ class Baseline(Stateful):
     def accepted_after(self, step: int) -> dict[int, float]:
         """Step -> accepted value of what a resume at ``step`` supersedes."""
         return {int(at): value for at, value, is_accepted in self.history if at > step and is_accepted}
+
+    def rise_from(self, first_step: int, level: float, sigma: float) -> int:
+        """Step from which a rise that was first clear at ``first_step`` may have begun: a slow one hides in the noise before."""
+        before = [(int(at), value) for at, value, _ in self.history if at < first_step][-MAX_RISE_POINTS:]
+        end = len(before)
+        while end >= RISE_WINDOW:
+            mean = sum(value for _, value in before[end - RISE_WINDOW : end]) / RISE_WINDOW
+            if mean <= level + RISE_SIGMA * sigma:
+                break
+            end -= 1
+        return first_step if end == len(before) else before[max(0, end - RISE_WINDOW)][0]
 
     def rewind(self, step: int) -> None:
         """Forget everything after ``step``: the usual level is again what it was then."""

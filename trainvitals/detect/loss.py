@@ -214,7 +214,11 @@ class LossDetector(FamilyDetector):
             first_step=first_step,
             value=max(self._recent),
             expected=self.level,
-            data={"z": round(self.z or 0.0, 2), "excess": round(self.excess(typical), 4)},
+            data={
+                "z": round(self.z or 0.0, 2),
+                "excess": round(self.excess(typical), 4),
+                "rise_from": self.baseline.rise_from(first_step, self.level, self.sigma or 0.0),
+            },
         )
         self._judge_severity(typical)
 
@@ -239,7 +243,7 @@ class LossDetector(FamilyDetector):
         limit = self._rebase_shifted_after if "loss_divergence" not in ledger.open else self._rebase_diverged_after
         if age >= limit:
             self.baseline.rebase()
-            self._end_incident(f"; taken as the new usual level after {format_count(age, 'point')}")
+            self._end_incident(f"; taken as the new usual level after {format_count(age, 'point')}", is_accepted=True)
 
     def _judge_severity(self, typical: float) -> None:
         lost = self.lost_progress(typical)
@@ -271,11 +275,11 @@ class LossDetector(FamilyDetector):
         if not is_healing and "loss_divergence" not in ledger.open:
             ledger.open_finding("loss_divergence", Severity.CRITICAL, f"{change}, not coming back", data=data, **details)
 
-    def _end_incident(self, ending: str) -> None:
+    def _end_incident(self, ending: str, **more: Any) -> None:
         incident = self.incident
         peak = {} if incident is None else {"peak": incident["peak"]}
         for rule in ("loss_spike", "loss_divergence", "loss_level_shift"):
-            self.ledger.close(rule, None, ending, **peak)
+            self.ledger.close(rule, None, ending, **peak, **more)
         self.incident = None
         self._recent_z.clear()
 

@@ -6,7 +6,7 @@ A checkpoint verifies when its files are whole. Weights that blew up are whole, 
 from __future__ import annotations
 
 import bisect
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from trainvitals.records import CheckpointReport, Finding, Incident, Severity
@@ -17,7 +17,9 @@ WEIGHT_RULES = ("loss_", "grad_", "resume_", "breaker_trip")
 _NO_WEIGHT_RULES = frozenset({"resume_config_changed"})
 
 
-class _Attempt(Protocol):
+class Attempt(Protocol):
+    """One start of the trainer; steps are None while they are not known."""
+
     @property
     def number(self) -> int: ...
     @property
@@ -34,9 +36,12 @@ def suspect_checkpoints(
     checkpoints: Sequence[CheckpointReport],
     incidents: Sequence[Incident],
     findings: Sequence[Finding],
-    attempts: Sequence[_Attempt],
+    attempts: Sequence[Attempt],
+    margin_of: Callable[[Incident], int] | None = None,
 ) -> dict[str, int]:
     """Path of each suspect checkpoint -> onset (step) of the incident that makes it so, the earliest one.
+
+    margin_of: steps before an incident's onset in which its damage may have begun unseen; None = none.
 
     An incident of the loss, of at least ``warning``, makes suspect what was saved from its onset on: until it recovered, or,
     when it ended because a newer attempt went back before the onset, for ever. What that newer attempt wrote (modified since
@@ -48,10 +53,10 @@ def suspect_checkpoints(
     ordered = sorted(attempts, key=lambda attempt: attempt.number)
     for incident in incidents:
         onset = incident.first_step
-        if onset is None or not _is_about_weights(incident):
+        if onset is None or not is_about_weights(incident):
             continue
         until, written_again_ns = _extent(incident, onset, attempt_of, ordered)
-        first = bisect.bisect_left(by_step, onset, key=_step)
+        first = bisect.bisect_left(by_step, onset - (margin_of(incident) if margin_of else 0), key=_step)
         end = len(by_step) if until is None else bisect.bisect_right(by_step, until, key=_step)
         for checkpoint in by_step[first:end]:
             modified_ns = checkpoint.modified_at_ns
@@ -65,13 +70,18 @@ def _step(checkpoint: CheckpointReport) -> int:
     return checkpoint.step or 0
 
 
-def _is_about_weights(incident: Incident) -> bool:
-    is_grave = incident.severity.rank >= Severity.WARNING.rank
-    return is_grave and any(rule.startswith(WEIGHT_RULES) and rule not in _NO_WEIGHT_RULES for rule in incident.rules)
+def is_about_weights(incident: Incident) -> bool:
+    """Whether it is of at least ``warning`` and speaks of the weights."""
+    return incident.severity.rank >= Severity.WARNING.rank and any(map(is_weight_rule, incident.rules))
+
+
+def is_weight_rule(rule: str) -> bool:
+    """Whether a finding of ``rule`` speaks of the weights."""
+    return rule.startswith(WEIGHT_RULES) and rule not in _NO_WEIGHT_RULES
 
 
 def _extent(
-    incident: Incident, onset: int, attempt_of: Mapping[str, int], ordered: Sequence[_Attempt]
+    incident: Incident, onset: int, attempt_of: Mapping[str, int], ordered: Sequence[Attempt]
 ) -> tuple[int | None, int | None]:
     """(last suspect step, start of the attempt that went back before the onset); None = no end, no such attempt."""
     own = _attempt_of(incident, attempt_of, ordered)
@@ -88,7 +98,7 @@ def _extent(
     return (incident.last_step if has_recovered else None), written_again_ns
 
 
-def _attempt_of(incident: Incident, attempt_of: Mapping[str, int], ordered: Sequence[_Attempt]) -> int:
+def _attempt_of(incident: Incident, attempt_of: Mapping[str, int], ordered: Sequence[Attempt]) -> int:
     """Attempt in which the incident began; by its time when none of its findings is known any more."""
     members = [attempt_of[id_] for id_ in incident.finding_ids if id_ in attempt_of]
     if members:
@@ -97,7 +107,7 @@ def _attempt_of(incident: Incident, attempt_of: Mapping[str, int], ordered: Sequ
     return begun[-1] if begun else ordered[0].number if ordered else 1
 
 
-def _starts_before(attempt: _Attempt, onset: int) -> bool:
+def _starts_before(attempt: Attempt, onset: int) -> bool:
     if attempt.resumed_from_step is not None:
         return attempt.resumed_from_step < onset
     return attempt.first_step is not None and attempt.first_step <= onset
