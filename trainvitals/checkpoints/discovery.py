@@ -1,25 +1,59 @@
-"""Find the checkpoints in a directory by their names. Links are not followed: they point at a checkpoint that has its own place."""
+"""Find the checkpoints in a directory by the names that each layout declares.
+
+Links are not followed: they point at a checkpoint that has its own place. Hidden directories (pins, caches) hold no checkpoints of their
+own. Trainers put their checkpoints below a directory of theirs (``checkpoints/``, ``lightning_logs/version_0/checkpoints/``,
+``non_persistent/``), so directories with such names are looked into, ``MAX_DEPTH`` deep; no other is.
+"""
 
 from __future__ import annotations
 
 import os
 import re
 import stat
+from dataclasses import dataclass, field
 
 from trainvitals.checkpoints.files import TEMPORARY_NAME, Unreadable, Vanished, printable, reason
+from trainvitals.checkpoints.layouts import LAYOUTS
+from trainvitals.checkpoints.names import final_name, stands_for
 from trainvitals.checkpoints.parts import TORCH_ENDINGS, step_from_name
 from trainvitals.errors import InputError
 
 MAX_CHECKPOINTS = 10_000
-_HUGGING_FACE = re.compile(r"checkpoint-\d{1,18}\Z")
+MAX_DEPTH = 3
+#: Directories looked into in one search; what is beyond them is not found.
+MAX_DIRECTORIES = 1_000
+_HUGGING_FACE = re.compile(r"checkpoint-\d{1,18}\Z", re.ASCII)
+#: Directories of plain files (safetensors, torch) that are named after a step, whoever wrote them.
 _STEP_DIRECTORY = re.compile(
-    r"(?:checkpoint|ckpt|global_?step|step|iter|iteration|epoch|ep)s?[-_=]?\d{1,18}\b|\d{1,18}\Z", re.IGNORECASE
+    r"(?:checkpoint|ckpt|global_?step|step|iter|iteration|epoch|ep)s?[-_=]?\d{1,18}\b|\d{1,18}\Z", re.IGNORECASE | re.ASCII
 )
-_SHARD = re.compile(r"-\d{5}-of-\d{5}\.")
+#: Directories that trainers put between a run's directory and its checkpoints; the last one is how NeMo and Hydra name a start.
+_CONTAINER = re.compile(
+    r"(?:checkpoints?|ckpts?|lightning_logs|version_\d{1,9}|non_persistent|\d{4}-\d\d-\d\d_\d\d-\d\d-\d\d)\Z",
+    re.IGNORECASE | re.ASCII,
+)
+_SHARD = re.compile(r"-\d{5}-of-\d{5}\.", re.ASCII)
 #: Files beside a checkpoint that are part of one, never one of their own.
-_AUXILIARY = re.compile(r"(?:training_args\.bin|(?:optimizer|scheduler|scaler|rng_state\w*|random_states\w*|sampler)\.\w+)\Z")
-#: Their presence makes the directory itself one checkpoint.
-_WHOLE = re.compile(r"(?:trainer_state\.json|\.metadata|.+\.index\.json|__\d+_\d+\.distcp|_CHECKPOINT_METADATA)\Z")
+_AUXILIARY = re.compile(
+    r"(?:training_args\.bin|meta\.pt|(?:optimizer|scheduler|scaler|rng_state\w{0,40}|random_states\w{0,40}|sampler)\.\w{1,40})\Z"
+)
+#: An index makes the directory that it is in one checkpoint, whichever trainer wrote it.
+_INDEX = re.compile(r".{1,300}\.index\.json\Z", re.DOTALL)
+_DIRECTORIES = tuple(layout.directory for layout in LAYOUTS if layout.directory is not None)
+_MARKS = (_INDEX, *(layout.mark for layout in LAYOUTS if layout.mark is not None))
+_FILES = tuple(layout.file for layout in LAYOUTS if layout.file is not None)
+
+
+@dataclass
+class _Search:
+    """Bounds of one search."""
+
+    looked_into: int = 0
+    found: list[str] = field(default_factory=list)
+
+    @property
+    def is_over(self) -> bool:
+        return self.looked_into >= MAX_DIRECTORIES or len(self.found) >= MAX_CHECKPOINTS
 
 
 def find(directory: str) -> list[str]:
@@ -37,27 +71,55 @@ def find(directory: str) -> list[str]:
 
 def find_now(directory: str) -> list[str]:
     """As ``find``; raises ``Vanished`` or ``Unreadable``."""
+    search = _Search()
     try:
         if not stat.S_ISDIR(os.stat(directory).st_mode):  # noqa: PTH116
             return [directory]
-        directories, files = _children(directory)
+        _find(directory, 0, search)
     except (FileNotFoundError, NotADirectoryError) as error:
         raise Vanished(directory) from error
     except (OSError, ValueError) as error:
         raise Unreadable(f"{printable(directory)}: {reason(error)}") from error
+    return sorted(search.found[:MAX_CHECKPOINTS], key=_order)
+
+
+def _find(directory: str, depth: int, search: _Search) -> None:
+    search.looked_into += 1
+    directories, files = _children(directory)
+    if _is_one_itself(directory, directories, files):
+        search.found.append(directory)
+        return
+    checkpoints = [child for child in directories if _is_checkpoint(directory, child)]
+    search.found += [os.path.join(directory, name) for name in (*checkpoints, *_single_files(files))]  # noqa: PTH118
+    for child in directories:
+        if depth < MAX_DEPTH and not search.is_over and _CONTAINER.match(child) and child not in checkpoints:
+            path = os.path.join(directory, child)  # noqa: PTH118
+            try:
+                _find(path, depth + 1, search)
+            except FileNotFoundError:
+                continue
+            except OSError:
+                # Its own path is kept: whoever lists it next learns that it cannot be read, and says so.
+                search.found.append(path)
+
+
+def _is_one_itself(directory: str, directories: list[str], files: list[str]) -> bool:
     name = os.path.basename(os.path.abspath(directory))  # noqa: PTH100, PTH119
-    if _HUGGING_FACE.match(name) or any(_WHOLE.match(file) for file in files):
+    if _HUGGING_FACE.match(name):
+        return True
+    inner = [child for child in directories if _is_named(child)]
+    if any(pattern.match(file) for pattern in _MARKS for file in files):
         # A finished output directory of the Hugging Face Trainer holds its state and its checkpoints side by side.
-        inner = [child for child in directories if _STEP_DIRECTORY.match(child)]
-        if _HUGGING_FACE.match(name) or not inner:
-            return [directory]
-        return _ordered(directory, inner)
-    found = [child for child in directories if _STEP_DIRECTORY.match(child) or _holds_weights(os.path.join(directory, child))]  # noqa: PTH118
-    weights = [file for file in files if _is_checkpoint_file(file)]
+        return not inner or _is_named(name)
+    weights = [file for file in files if _is_weights(file)]
+    if inner:
+        return False
+    if _is_layout_directory(name) and not name.isdigit():
+        return not any(pattern.match(file) for pattern in _FILES for file in files)
     numbered = [file for file in weights if not _SHARD.search(file) and step_from_name(file) is not None]
-    if not found and weights and not numbered and (_STEP_DIRECTORY.match(name) or (len(files) > 1 and _is_one(weights))):
-        return [directory]
-    return _ordered(directory, found + [file for file in weights if not _SHARD.search(file)])
+    if not weights or numbered or any(_is_checkpoint(directory, child) for child in directories):
+        return False
+    return _STEP_DIRECTORY.match(name) is not None or (len(files) > 1 and _is_one(weights))
 
 
 def _is_one(weights: list[str]) -> bool:
@@ -65,19 +127,35 @@ def _is_one(weights: list[str]) -> bool:
     return all(name.endswith(".safetensors") or _SHARD.search(name) for name in weights)
 
 
-def _children(directory: str) -> tuple[list[str], list[str]]:
-    directories: list[str] = []
-    files: list[str] = []
-    with os.scandir(directory) as found:
-        for child, _ in zip(found, range(MAX_CHECKPOINTS), strict=False):
-            if child.is_dir(follow_symlinks=False):
-                directories.append(child.name)
-            elif child.is_file(follow_symlinks=False) and not TEMPORARY_NAME.search(child.name):
-                files.append(child.name)
-    return directories, files
+def _is_named(name: str) -> bool:
+    return _STEP_DIRECTORY.match(final_name(name)) is not None or _is_layout_directory(name)
 
 
-def _is_checkpoint_file(name: str) -> bool:
+def _is_layout_directory(name: str) -> bool:
+    return any(pattern.match(candidate) for candidate in {name, final_name(name)} for pattern in _DIRECTORIES)
+
+
+def _is_checkpoint(directory: str, child: str) -> bool:
+    if _is_named(child):
+        return True
+    return not _CONTAINER.match(child) and _holds_weights(os.path.join(directory, child))  # noqa: PTH118
+
+
+def _single_files(files: list[str]) -> list[str]:
+    there = set(files)
+    return [file for file in files if _is_single_file(file, there)]
+
+
+def _is_single_file(name: str, there: set[str]) -> bool:
+    stands_first = stands_for(name)
+    if stands_first is not None and (stands_first in there or name.startswith(("state_", "DONE_"))):
+        return False
+    return not _SHARD.search(name) and _is_weights(name)
+
+
+def _is_weights(name: str) -> bool:
+    if any(pattern.match(name) for pattern in _FILES):
+        return True
     return name.endswith((*TORCH_ENDINGS, ".safetensors")) and not _AUXILIARY.match(name)
 
 
@@ -87,12 +165,23 @@ def _holds_weights(directory: str) -> bool:
     except OSError:
         # Not a checkpoint as far as anybody can see; its parent is still read.
         return False
-    return any(_WHOLE.match(file) or _is_checkpoint_file(file) for file in files)
+    return any(_is_weights(file) or any(pattern.match(file) for pattern in _MARKS) for file in files)
 
 
-def _ordered(directory: str, names: list[str]) -> list[str]:
-    def key(name: str) -> tuple[int, str]:
-        step = step_from_name(name)
-        return (-1 if step is None else step, name)
+def _children(directory: str) -> tuple[list[str], list[str]]:
+    directories: list[str] = []
+    files: list[str] = []
+    with os.scandir(directory) as found:
+        for child, _ in zip(found, range(MAX_CHECKPOINTS), strict=False):
+            if child.is_dir(follow_symlinks=False):
+                if not child.name.startswith("."):
+                    directories.append(child.name)
+            elif child.is_file(follow_symlinks=False) and not TEMPORARY_NAME.search(child.name):
+                files.append(child.name)
+    return directories, files
 
-    return [os.path.join(directory, name) for name in sorted(names, key=key)]  # noqa: PTH118
+
+def _order(path: str) -> tuple[int, str, str]:
+    name = os.path.basename(path)  # noqa: PTH119
+    step = step_from_name(final_name(name))
+    return (-1 if step is None else step, name, path)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from trainvitals.checkpoints import dcp_directory
 from trainvitals.checkpoints.files import Listing, printable
 from trainvitals.checkpoints.findings import Findings
 from trainvitals.checkpoints.layouts import dcp
@@ -14,19 +15,17 @@ METADATA = ".metadata"
 
 
 def is_here(names: frozenset[str], prefix: str = "") -> bool:
-    """Whether files of DCP lie below ``prefix`` ("" or a path with ``/`` at its end)."""
-    return any(
-        name.startswith(prefix) and "/" not in name[len(prefix) :] and (name.endswith(".distcp") or name == prefix + METADATA)
-        for name in names
+    """Whether files of DCP lie right below ``prefix`` ("" or a path with ``/`` at its end)."""
+    return dcp_directory.holds_shards(
+        name[len(prefix) :] for name in names if name.startswith(prefix) and "/" not in name[len(prefix) :]
     )
 
 
 def look(listing: Listing, findings: Findings, *, into_files: bool, prefix: str = "") -> Facts:
-    """As ``Layout.look`` for the part below ``prefix``; sentences name the directory."""
-    part = below(listing, prefix)
+    """As ``Layout.look`` for the part below ``prefix``; nothing is known of a step there."""
     found = Findings()
-    facts = dcp.look_at_shards(part, found, into_files=into_files)
-    place = f"{printable(prefix.rstrip('/'))}: " if prefix else ""
+    facts = dcp.look_at_shards(below(listing, prefix), found, into_files=into_files)
+    place = f"{printable(prefix)} " if prefix else ""
     for kind in ("missing", "damaged", "unproven", "unreadable", "notes"):
         getattr(findings, kind).extend(place + text for text in getattr(found, kind))
     findings.vanished |= found.vanished

@@ -16,7 +16,7 @@ from trainvitals.checkpoints.layouts import distributed, lightning
 from trainvitals.checkpoints.layouts.base import Facts, Layout, Range
 
 #: ``megatron_gpt--val_loss=2.51-step=500-consumed_samples=16000.0-last``: exp_manager's default joins name and metric by two dashes.
-_NAME = r".{1,300}--.{1,300}?=.{1,300}|.{0,300}consumed_samples=\d.{0,300}"
+_NAME = r"(?=.{1,300}?--).{0,300}?-(?:step|epoch|val_loss|train_loss|reduced_train_loss)=\d.{0,300}|.{0,300}?consumed_samples=\d.{0,300}"
 _LAST = re.compile(r"-last(?:-v\d{1,9})?(?:-EMA)?(?:\.ckpt)?\Z", re.ASCII)
 WEIGHTS = "weights/"
 
@@ -73,9 +73,10 @@ class NeMo(Layout):
         return Facts(
             named,
             facts.has_optimizer,
-            has_rng=facts.has_rng,
-            has_scheduler=facts.has_scheduler,
-            has_data_position=facts.has_data_position,
+            # What is not among its tensors may lie in the common state or the context.
+            has_rng=facts.has_rng or None,
+            has_scheduler=facts.has_scheduler or None,
+            has_data_position=facts.has_data_position or None,
             world_size=facts.world_size,
             parallel=facts.parallel,
         )

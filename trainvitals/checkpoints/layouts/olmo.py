@@ -70,7 +70,6 @@ class Olmo(Layout):
             step,
             shards.has_optimizer,
             has_rng=keys.has_rng,
-            has_scheduler=shards.has_scheduler,
             has_data_position=keys.has_data_position,
             world_size=len(ranks) or shards.world_size,
         )
