@@ -1,15 +1,16 @@
 """``ckpt_manifest.json``: what the writer of a checkpoint wrote, file by file, with hashes. Standard library only.
 
 Each rank writes ``ckpt_manifest.rank00003.json`` for its own files; rank 0 merges them into ``ckpt_manifest.json``, which is written
-last (tmp + fsync + rename), inside the checkpoint, so that it travels with copies. A manifest is untrusted input to its reader.
+last (tmp + fsync + rename), inside the checkpoint, so that it travels with copies. A checkpoint that is one file has its manifest
+beside it: ``last.ckpt.ckpt_manifest.json``. A manifest is untrusted input to its reader.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
 SCHEMA = 1
@@ -52,7 +53,8 @@ class Timing:
 @dataclass(frozen=True, slots=True)
 class Manifest:
     """See the module. hash_source: readback = hashed from the file read again (sees torn writes), stream = while writing (sees
-    what the storage did). has_*: None = the writer did not say. resumed_from: {"step", "path", "manifest_sha256"}."""
+    what the storage did). has_*: None = the writer did not say. resumed_from: {"step", "path", "manifest_sha256"}.
+    save_id: the same in all parts of one save by one launch of the trainer; other parts do not belong to it."""
 
     run: str
     attempt: int | None
@@ -82,6 +84,7 @@ class Manifest:
     hash_source: str = "readback"
     keep: str = "temporary"
     ranks: tuple[int, ...] = (0,)
+    save_id: str = ""
 
     @property
     def is_whole(self) -> bool:
@@ -89,9 +92,36 @@ class Manifest:
         return self.world_size is None or len(self.ranks) >= self.world_size
 
 
+def rank_name(rank: int) -> str:
+    """Name of one rank's part."""
+    return f"ckpt_manifest.rank{rank:05d}.json"
+
+
+def beside(path: str) -> str:
+    """Where the manifest of a checkpoint is that is one file."""
+    return f"{path}.{NAME}"
+
+
+def is_own_name(name: str) -> bool:
+    """Whether a file of this name is a manifest or a part of one: it is in no manifest's list."""
+    return name == NAME or name.endswith(f".{NAME}") or RANK_NAME.match(name) is not None
+
+
 def dump(manifest: Manifest) -> str:
-    """The text of the file."""
-    return json.dumps({"schema": SCHEMA} | asdict(manifest), separators=(",", ":"), allow_nan=False)
+    """The text of the file; raises ``ValueError`` for numbers that JSON has not."""
+    return "".join(_pieces(manifest))
+
+
+def _pieces(manifest: Manifest) -> Iterator[str]:
+    # File by file: one call for a list of 200,000 would hold the interpreter, and with it the trainer, for half a second.
+    head = {"schema": SCHEMA} | asdict(replace(manifest, files=()))
+    del head["files"]
+    yield json.dumps(head, separators=(",", ":"), allow_nan=False)[:-1]
+    yield ',"files":['
+    for number, file in enumerate(manifest.files):
+        one = {"path": file.path, "size": file.size, "hash": file.hash, "rank": file.rank, "mtime_ns": file.mtime_ns}
+        yield ("," if number else "") + json.dumps(one, separators=(",", ":"))
+    yield "]}"
 
 
 def parse(text: str | bytes) -> Manifest:
@@ -140,7 +170,7 @@ def is_inside(path: str) -> bool:
 def _checked(document: Mapping[str, Any]) -> dict[str, Any]:
     """Members of the right type; the others fall back to "not said"."""
     values: dict[str, Any] = {"run": _text(document.get("run")), "attempt": _whole(document.get("attempt"))}
-    for name in ("created", "trainer", "format", "config_sha256", "script_sha256", "git", "hash_source", "keep"):
+    for name in ("created", "trainer", "format", "config_sha256", "script_sha256", "git", "hash_source", "keep", "save_id"):
         if text := _text(document.get(name)):
             values[name] = text
     for name in ("world_size", "tokens"):
@@ -177,4 +207,4 @@ def _whole(given: object) -> int | None:
 
 def _number(given: object) -> float | None:
     is_number = isinstance(given, (int, float)) and not isinstance(given, bool)
-    return float(given) if is_number and abs(given) < float("inf") else None  # type: ignore[arg-type]
+    return float(given) if is_number and abs(given) < 1e308 else None  # type: ignore[arg-type]

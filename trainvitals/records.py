@@ -98,8 +98,9 @@ EVENT_KINDS: Mapping[str, str] = MappingProxyType(
         "data": "data position: source, shards, sample_first, sample_last",
         "checkpoint": "state of a checkpoint: data = a CheckpointReport as a mapping; id = its path",
         "verification": "a verification ended; data: path, level, state, reasons",
-        "save": "a save as the trainer told it; data.state = begun|staged|persisted|failed|deleted, path, blocked_s, staged_s, "
-        "persisted_s, is_async, bytes, files",
+        "save": "a save as the trainer told it; data.state = begun|staged|persisted|manifest|failed|deleted, path, blocked_s, staged_s, "
+        "persisted_s, is_async; manifest = hashes were written (is_written, bytes, files, manifest_sha256) or why not (reason, "
+        "ranks_missing); persisted with copy_of = a copy that is equal to its source",
         "pointer": "what a trainer that restarts now would load from a directory; data = a ResumeChoice as a mapping",
         "pin": "a safe checkpoint was kept from deletion, let go, or could not be; data: path, state, how, reason",
         "control": "request, acknowledgement, refusal; data: seq, desired, by, reason, source, state, latency_s",
@@ -109,6 +110,7 @@ EVENT_KINDS: Mapping[str, str] = MappingProxyType(
         "fault": "a fault seen in a log; data: class, count, host, rank, ranks_seen, ranks_missing, file",
         "postmortem": "what the ends of all logs say of a death; data: attempt, cause, victims, files, tails",
         "metadata": "a part of what this start of the trainer was made of; data: section, values (flat), part, parts",
+        "ranks": "the ten ranks that come last to the all-reduce; data: worst (rank, share, host, local_rank, gpu_uuid), ranks, median",
         "message": "a line worth keeping (skipped iterations, overflow, validation loss); data as the source gave it",
         "watch": "the watchdog's own life: start, stop, data loss counters",
     }

@@ -21,21 +21,28 @@ from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 from trainvitals import __version__
 from trainvitals.clock import Clock, SystemClock
 from trainvitals.hook import encode
 from trainvitals.hook.appender import Appender
 from trainvitals.hook.filesystem import can_hang
+from trainvitals.hook.known import Known
 from trainvitals.hook.metadata import MetadataWriter
 from trainvitals.hook.process import pid_namespace
 from trainvitals.hook.queue import QueuedWriter
+from trainvitals.hook.save import Save
+from trainvitals.hook.save_worker import CLOSE_WAIT_S
+from trainvitals.hook.saves import Saves
 from trainvitals.hook.surroundings import job_id
 
 SCHEMA = 1
 LOCAL_DIR_VARIABLE = "TRAINVITALS_LOCAL_DIR"
 WARN_EVERY_S = 60.0
 MAX_METRICS = 10_000
+#: After an exception nothing more is waited for: other ranks may be gone.
+FAILED_WAIT_S = 2.0
 _live: weakref.WeakSet[Recorder] = weakref.WeakSet()
 
 
@@ -72,7 +79,17 @@ class Recorder:
         self._started_ns = 0
         self._queue: QueuedWriter | None = None
         self._appender = Appender("", self._header)
-        self._metadata = MetadataWriter(lambda data: self._event("metadata", None, "", data), self._failed)
+        self._known = Known()
+        self._metadata = MetadataWriter(self._tell_metadata, self._failed)
+        self._saves = Saves(
+            run if isinstance(run, str) else "",
+            self._rank,
+            self._world_size,
+            emit=self._event,
+            fail=self._failed,
+            facts=self._known.facts,
+            clock=self._clock,
+        )
         try:
             self._started_ns = self._time_ns()
             place = os.environ.get(LOCAL_DIR_VARIABLE) or os.fspath(run_dir)
@@ -127,7 +144,11 @@ class Recorder:
                         metrics = encode.resolve(metrics)
                         break
                 queue.put(partial(self._step_line, number, now_ns, metrics))
-            elif not self._appender.write(self._step_line(number, now_ns, metrics), now_ns):
+                self._known.step(metrics, metrics)
+                return
+            line = self._step_line(number, now_ns, metrics)
+            self._known.step(metrics, line)
+            if not self._appender.write(line, now_ns):
                 self._warn()
         except Exception as error:  # noqa: BLE001 - nothing may raise into the trainer; counted and warned of
             self._failed(f"{type(error).__name__}: {error}", lost=1)
@@ -147,7 +168,9 @@ class Recorder:
     ) -> None:
         """Data position: which source, shards and samples this step read; what on-call checks first."""
         named = {"source": source, "shards": shards, "sample_first": sample_first, "sample_last": sample_last}
-        self._event("data", step, "", {name: value for name, value in named.items() if value is not None} | more)
+        position = {name: value for name, value in named.items() if value is not None} | more
+        self._known.position = position
+        self._event("data", step, "", position)
 
     def describe(
         self, config: object = None, *, layout: object = None, ranks: object = None, script: object = None, **facts: object
@@ -168,8 +191,45 @@ class Recorder:
             self._failed(f"describe: {type(error).__name__}: {error}")
 
     def resumed(self, step: object = None, **data: object) -> None:
-        """Training continues from the checkpoint of this step; call it once, before the first step."""
+        """Training continues from the checkpoint of this step; call it once, before the first step.
+
+        path: of the checkpoint (``checkpoint`` is taken too). If it has a manifest, a ``message`` event with ``resume_check``
+        follows: whether step, config, script and files are as they were, and the loss of then. A thread looks; nothing waits.
+        """
         self._event("resume", step, "", data)
+        path = data.get("path") or data.get("checkpoint")
+        if path is not None and not self._closed:
+            self._saves.resumed(step, path)
+
+    def saving(self, path: object, step: object = None, *, is_async: bool = False, **facts: Any) -> Save:
+        """A save begins; call it before the first byte is written, on every rank that writes. Use it as a context manager.
+
+            with recorder.saving(path, step, has_optimizer=True, has_rng=True):
+                torch.save(state, path)
+
+        Leaving the block means that this rank's files are on the disk; with ``is_async`` only that training goes on: then
+        ``save.follow(future)``, or ``save.staged()`` and later, from any thread, ``save.persisted()``. A thread then hashes the
+        files and writes ``ckpt_manifest.json``. ranks: how many take part (default: all of the run's). files: those that this rank
+        writes, where their names do not tell. facts: has_optimizer, has_rng, has_data_position, has_scheduler, trainer, format,
+        parallel, keep. Nothing raises, and the loop never waits for a hash or for another rank.
+        """
+        if self._closed:
+            self._failed("saving() after close()", lost=1)
+        self._event("phase", self.last_step, "", {"phase": "checkpoint", "state": "begin"})
+        when = self.last_step if step is None else step
+        return self._saves.begin(path, when, is_async=is_async, on_unblocked=self._unblocked, **facts)
+
+    def _unblocked(self) -> None:
+        self._event("phase", self.last_step, "", {"phase": "checkpoint", "state": "end"})
+
+    def deleted(self, path: object) -> None:
+        """This checkpoint is about to be deleted: nothing of ours is written there any more."""
+        self._saves.deleted(path, self.last_step)
+
+    def copied(self, local: object, shared: object, seconds: object = None) -> None:
+        """A checkpoint was copied to the shared file system; a thread compares it with the manifest of its source. A ``save``
+        event of the copy tells: persisted, with ``copy_of``, or failed. seconds: how long the copy took."""
+        self._saves.copied(local, shared, seconds)
 
     def phase(self, name: str, state: str = "begin") -> None:
         """``start``, ``train``, ``eval``, ``checkpoint``, ``paused`` or ``finished``; state: ``begin`` or ``end``."""
@@ -191,6 +251,7 @@ class Recorder:
         """Write what waits and give the file back; later calls are counted as lost."""
         if self._closed:
             return
+        self._saves.close()
         try:
             self._metadata.close()
         except Exception as error:  # noqa: BLE001 - nothing may raise into the trainer; counted and warned of
@@ -209,8 +270,13 @@ class Recorder:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
         is_planned = kind is None or (isinstance(error, SystemExit) and error.code in (None, 0))
+        self._saves.close(CLOSE_WAIT_S if is_planned else FAILED_WAIT_S)  # what is told of saves comes before the end
         self.finish("finished" if is_planned or kind is None else f"exception: {kind.__name__}")
         self.close()
+
+    def _tell_metadata(self, data: Mapping[str, object]) -> None:
+        self._known.metadata(data)
+        self._event("metadata", None, "", data)
 
     def _event(self, kind: object, step: object, text: object, data: Mapping[str, object]) -> None:
         try:
@@ -278,6 +344,7 @@ class Recorder:
         self._started_ns = self._time_ns()
         self._finished = False
         self._metadata.after_fork()
+        self._saves.after_fork()
         self._appender.after_fork(self._path(child=True))
         if self._queue is not None:
             self._queue.after_fork()
