@@ -314,9 +314,9 @@ def test_unknown_layouts_say_what_was_seen(tmp_path):
     assert "readme.txt" in inspect(str(other)).reasons[0]
 
 
-def test_levels_that_this_version_has_not_are_refused_in_a_sentence(tmp_path):
-    with pytest.raises(InputError, match="not in this version"):
-        inspect(str(tmp_path), "content")
+def test_levels_that_there_are_not_are_refused_in_a_sentence(tmp_path):
+    with pytest.raises(InputError, match="use one of presence, structure, content, load"):
+        inspect(str(tmp_path), "certainty")
     with pytest.raises(InputError, match="there is no such file"):
         inspect(str(tmp_path / "nothing"))
 

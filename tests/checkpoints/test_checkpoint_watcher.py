@@ -182,7 +182,7 @@ def test_the_restart_of_the_watcher_forgets_nothing_and_looks_again_only_at_what
     watched.restart()
     before = watched.watcher.reports
     looked = []
-    monkeypatch.setattr("trainvitals.checkpoints.watcher.look_at", lambda seen, level: looked.append(seen))
+    monkeypatch.setattr("trainvitals.checkpoints.watcher.look_at", lambda seen, level, run: looked.append(seen))
     watched.scan(3)
     assert looked == []
     assert watched.changed == []
@@ -292,9 +292,9 @@ def test_a_file_that_vanishes_during_the_look_is_no_fault(tmp_path, monkeypatch)
 
     real = module.look_at
 
-    def delete_meanwhile(seen, level):
+    def delete_meanwhile(seen, level, run):
         shutil.rmtree(directory, ignore_errors=True)
-        return real(seen, level)
+        return real(seen, level, run)
 
     monkeypatch.setattr(module, "look_at", delete_meanwhile)
     assert watched.scan() == {"checkpoint-500": "complete"}
@@ -309,9 +309,9 @@ def test_structure_looks_are_spread_over_scans_when_they_take_long(tmp_path, mon
 
     real = module.look_at
 
-    def slow(seen, level):
+    def slow(seen, level, run):
         watched.clock.advance(3.0)
-        return real(seen, level)
+        return real(seen, level, run)
 
     watched.scan()
     monkeypatch.setattr(module, "look_at", slow)

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
-from trainvitals.checkpoints import layouts, parts
-from trainvitals.checkpoints.files import Listing, Unreadable, Vanished, listing, printable
+from trainvitals.checkpoints import layouts, parts, writer_hashes
+from trainvitals.checkpoints.files import Listing, printable
 from trainvitals.checkpoints.findings import Findings
 from trainvitals.errors import InputError
+from trainvitals.manifest import Manifest
 from trainvitals.records import CheckpointReport, CheckpointState, VerificationLevel
-
-LEVELS = (VerificationLevel.PRESENCE, VerificationLevel.STRUCTURE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,48 +27,30 @@ class Inspection:
     has_vanished: bool
 
 
-def inspect(path: str, level: VerificationLevel | str = VerificationLevel.STRUCTURE) -> CheckpointReport:
-    """Look at a checkpoint (a directory or a file) up to ``level``; nothing is unpickled, nothing is executed.
-
-    Raises ``InputError`` when it is not there, cannot be listed, or the level is not one of this version.
-    """
-    wanted = checked_level(level)
-    try:
-        return look(path, wanted).report
-    except Vanished as error:
-        raise InputError(f"No checkpoint at {printable(path)}: there is no such file or directory.") from error
-    except Unreadable as error:
-        raise InputError(
-            f"Cannot read the checkpoint {printable(str(error))}. Check the rights of the user that runs this."
-        ) from error
-
-
 def checked_level(level: VerificationLevel | str) -> VerificationLevel:
-    """The level, or an ``InputError`` that names those of this version."""
-    known = ", ".join(LEVELS)
+    """The level, or an ``InputError`` that names those there are."""
     try:
-        wanted = VerificationLevel(level)
+        return VerificationLevel(level)
     except ValueError as error:
+        known = ", ".join(VerificationLevel)
         raise InputError(f"Unknown verification level {printable(str(level))!r}; use one of {known}.") from error
-    if wanted not in LEVELS:
-        raise InputError(f"Verification level {wanted.value!r} is not in this version; use one of {known}.")
-    return wanted
 
 
-def look(path: str, level: VerificationLevel) -> Inspection:
-    """As ``inspect``, for the watcher; raises ``Vanished`` or ``Unreadable``."""
-    return look_at(listing(path), level)
-
-
-def look_at(seen: Listing, level: VerificationLevel) -> Inspection:
-    """Judge a listing that was just taken."""
+def look_at(seen: Listing, level: VerificationLevel, run: str = "") -> Inspection:
+    """Judge a listing that was just taken. ``run``: whose checkpoints these are."""
     findings = Findings()
     layout = layouts.layout_of(seen)
     facts = layouts.Facts(None, None)
     from_name = parts.step_from_name(seen.name)
     if layout is not None:
         parts.check_names(seen, findings)
-        facts = layout.look(seen, findings, into_files=level is VerificationLevel.STRUCTURE)
+        into_files = level is not VerificationLevel.PRESENCE
+        facts = layout.look(seen, findings, into_files=into_files)
+        if into_files:
+            # Not at presence: that is looked at on every change, and a manifest may be long.
+            known = writer_hashes.read(seen, findings, from_name if facts.step is None else facts.step, run)
+            writer_hashes.compare_names(known, seen, findings)
+            facts = _with_manifest(facts, known.manifest)
     state, reached = _verdict(layout is not None, findings, level)
     reasons = findings.reasons if layout is not None else (layouts.what_was_seen(seen),)
     report = CheckpointReport(
@@ -103,6 +85,18 @@ def _verdict(is_known: bool, findings: Findings, level: VerificationLevel) -> tu
     if findings.unreadable or findings.unproven or level is VerificationLevel.PRESENCE:
         return CheckpointState.COMPLETE, VerificationLevel.PRESENCE
     return CheckpointState.VERIFIED, VerificationLevel.STRUCTURE
+
+
+def _with_manifest(facts: layouts.Facts, said: Manifest | None) -> layouts.Facts:
+    """What the files do not tell, the manifest may."""
+    if said is None:
+        return facts
+    told: dict[str, Any] = {
+        "step": said.step, "has_optimizer": said.has_optimizer, "loss": said.loss, "has_rng": said.has_rng,
+        "has_scheduler": said.has_scheduler, "has_data_position": said.has_data_position, "world_size": said.world_size,
+    }  # fmt: skip
+    missing = {name: value for name, value in told.items() if getattr(facts, name) is None and value is not None}
+    return replace(facts, **missing, parallel=facts.parallel or said.parallel)
 
 
 def stored_path(path: str) -> str:

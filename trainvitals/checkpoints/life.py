@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from trainvitals.checkpoints.inspection import Inspection
+from trainvitals.checkpoints.schedule import Job
+from trainvitals.checkpoints.verifier import Outcome
 from trainvitals.records import CheckpointReport, CheckpointState
 
 BAD = (CheckpointState.INCOMPLETE, CheckpointState.CORRUPT)
@@ -33,6 +35,7 @@ class Known:
 
     signature: of the files at the last scan; seen ``scans`` times in a row, first at ``since_s`` (monotonic). names: of the
     fullest state it had. judged: the signature that the report's verdict is about. pending: a bad verdict that waits.
+    looked: the signature whose content was looked at, at ``looked_at_ns``; round_ns: when a look that has not ended began.
     """
 
     path: str
@@ -46,6 +49,10 @@ class Known:
     was_verified: bool = False
     is_unreadable: bool = False
     absent_scans: int = 0
+    looked: str = ""
+    looked_at_ns: int = 0
+    could_not_read: bool = False
+    round_ns: int = 0
     pending: Inspection | None = field(default=None, repr=False)
 
 
@@ -89,7 +96,7 @@ def changed(known: Known, seen: Inspection, is_newest: bool, now_s: float) -> No
     known.report = replace(after, state=state)
     known.signature = seen.signature
     known.since_s, known.scans = now_s, 1
-    known.judged, known.pending = "", None
+    known.judged, known.pending, known.round_ns = "", None, 0
     known.was_complete = known.was_complete or is_complete
     known.is_unreadable = seen.is_unreadable
 
@@ -126,9 +133,43 @@ def judged(known: Known, seen: Inspection, is_newest: bool, now_s: float, patien
     known.was_verified = known.was_verified or report.state is CheckpointState.VERIFIED
 
 
+LOOKING = "its content is being looked at"
+
+
+def looking(known: Known, job: Job) -> None:
+    """A look at the content has begun. The level that was reached stays: nothing bad is known."""
+    known.round_ns = job.since_ns
+    if LOOKING not in known.report.reasons:
+        known.report = replace(known.report, reasons=(*known.report.reasons, LOOKING))
+
+
+def looked(known: Known, outcome: Outcome, is_newest: bool, now_s: float, patience: Patience) -> None:
+    """A look at the content has ended; its verdict counts when it is about the files as they are now."""
+    reasons = tuple(reason for reason in known.report.reasons if reason != LOOKING)
+    known.report = replace(known.report, reasons=reasons)
+    seen = outcome.inspection
+    if known.signature != outcome.job.signature or known.judged != outcome.job.signature:
+        known.round_ns = 0
+        return
+    if seen is None:
+        return  # interrupted: goes on where it was
+    if seen.report.state in BAD and now_s - known.since_s < (patience.unfinished_s if is_newest else patience.settle_s):
+        # A save in the same place may be about to write the list of hashes anew.
+        known.round_ns = 0
+        return
+    known.looked, known.looked_at_ns, known.round_ns = known.signature, outcome.ended_at_ns, 0
+    known.could_not_read = seen.is_unreadable
+    report = seen.report
+    if report.state in BAD and known.was_verified:
+        report = replace(report, reasons=(*report.reasons, f"it was verified (level {known.report.level or 'none'}) before"))
+    known.report = report
+    known.was_verified = known.was_verified or report.state is CheckpointState.VERIFIED
+
+
 def absent(known: Known) -> None:
     """It is not there: being deleted at first, deleted when the next scan does not see it either."""
     known.absent_scans += 1
     state = CheckpointState.DELETING if known.absent_scans == 1 else CheckpointState.DELETED
     known.report = replace(known.report, state=state, level=None, reasons=("its files are gone",))
     known.signature, known.judged, known.pending, known.scans = "", "", None, 0
+    known.looked, known.round_ns = "", 0

@@ -11,6 +11,8 @@ from trainvitals.checkpoints import discovery, files, life
 from trainvitals.checkpoints.files import Listing, Unreadable, Vanished, printable
 from trainvitals.checkpoints.inspection import look_at, stored_path
 from trainvitals.checkpoints.life import Known, Patience
+from trainvitals.checkpoints.schedule import Candidate
+from trainvitals.checkpoints.verifier import Progress, Verifier
 from trainvitals.clock import Clock
 from trainvitals.records import CheckpointReport, CheckpointState, ContentProof, VerificationLevel
 
@@ -27,14 +29,23 @@ class CheckpointWatcher:
     is well again). A directory that is missing for a while loses no report.
     """
 
-    def __init__(self, directories: Sequence[str], clock: Clock, patience: Patience | None = None, budget_s: float = 2.0) -> None:
-        """``budget_s``: structure looks of one scan stop after this long and go on in the next, newest checkpoint first."""
+    def __init__(
+        self, directories: Sequence[str], clock: Clock, patience: Patience | None = None, budget_s: float = 2.0,
+        verifier: Verifier | None = None, run: str = "",
+    ) -> None:  # fmt: skip
+        """``budget_s``: structure looks of one scan stop after this long and go on in the next, newest checkpoint first.
+
+        ``verifier``: looks at the content; without one the level is structure at most. ``run``: whose checkpoints these are.
+        """
+        self._verifier = verifier
+        self._run = run
         self._directories = tuple(os.path.abspath(directory) for directory in directories)  # noqa: PTH100
         self._clock = clock
         self._patience = patience or Patience()
         self._budget_s = budget_s
         self._known: dict[str, Known] = {}
         self._devices: dict[str, int] = {}
+        self._store_errors = 0
         self.errors = 0
         self.text = ""
 
@@ -42,6 +53,11 @@ class CheckpointWatcher:
     def reports(self) -> list[CheckpointReport]:
         """All known checkpoints, newest first."""
         return [known.report for known in self._ordered(self._known.values())]
+
+    @property
+    def progress(self) -> Progress | None:
+        """Of the look at a content that is running."""
+        return self._verifier.progress if self._verifier is not None else None
 
     def scan(self) -> list[CheckpointReport]:
         """Look at everything once; returns the reports that changed since the last scan, newest first. Never raises."""
@@ -52,6 +68,8 @@ class CheckpointWatcher:
         for path, seen in listings.items():
             self._take(path, seen, is_newest=_is_newest(seen, newest_ns))
         self._judge(listings, newest_ns)
+        if self._verifier is not None:
+            self._deepen(self._verifier, newest_ns)
         self._forget()
         return [known.report for known in self._ordered(self._known.values()) if before.get(known.path) != known.report]
 
@@ -133,7 +151,7 @@ class CheckpointWatcher:
             if not life.wants_judgement(known, now_s, self._patience):
                 continue
             seen = listings[known.path]
-            inspection = known.pending or look_at(seen, VerificationLevel.STRUCTURE)
+            inspection = known.pending or look_at(seen, VerificationLevel.STRUCTURE, self._run)
             if inspection.has_vanished or self._has_changed(known):
                 # The verdict is about files that are no more as they were: look again when they stand still.
                 known.scans, known.since_s, known.pending = 1, now_s, None
@@ -141,6 +159,33 @@ class CheckpointWatcher:
             if inspection.is_unreadable:
                 self._trouble(f"{printable(known.path)}: {next(iter(inspection.report.reasons), 'cannot be read')}.")
             life.judged(known, inspection, _is_newest(seen, newest_ns), now_s, self._patience)
+
+    def _deepen(self, verifier: Verifier, newest_ns: int) -> None:
+        """Take what looks at the content found, and offer what there is for the next."""
+        self._take_outcomes(verifier, newest_ns)
+        candidates = [
+            Candidate(
+                one.path, one.signature, one.report, one.looked, one.looked_at_ns, one.could_not_read, one.round_ns
+            )
+            for one in self._ordered(self._known.values())
+            if one.signature and one.judged == one.signature
+        ]  # fmt: skip
+        job = verifier.offer(candidates)
+        if job is not None:
+            life.looking(self._known[job.path], job)
+            self._take_outcomes(verifier, newest_ns)
+        if verifier.store.errors != self._store_errors:
+            self._store_errors = verifier.store.errors
+            self._trouble(verifier.store.text)
+
+    def _take_outcomes(self, verifier: Verifier, newest_ns: int) -> None:
+        for outcome in verifier.take():
+            if outcome.error:
+                self._trouble(f"The content could not be looked at: {outcome.error}.")
+            known = self._known.get(outcome.job.path)
+            if known is not None:
+                is_newest = (known.report.modified_at_ns or 0) >= newest_ns
+                life.looked(known, outcome, is_newest, self._clock.monotonic_s(), self._patience)
 
     def _has_changed(self, known: Known) -> bool:
         try:
@@ -152,6 +197,8 @@ class CheckpointWatcher:
         deleted = [known for known in self._known.values() if known.report.state is CheckpointState.DELETED]
         for known in self._ordered(deleted)[MAX_DELETED:]:
             del self._known[known.path]
+            if self._verifier is not None:
+                self._verifier.store.forget(known.path)
 
     def _trouble(self, text: str) -> None:
         self.errors += 1
@@ -187,6 +234,10 @@ def _known_to_state(known: Known) -> dict[str, Any]:
         "was_verified": known.was_verified,
         "is_unreadable": known.is_unreadable,
         "absent_scans": known.absent_scans,
+        "looked": known.looked,
+        "looked_at_ns": known.looked_at_ns,
+        "could_not_read": known.could_not_read,
+        "round_ns": known.round_ns,
     }
 
 
@@ -202,6 +253,10 @@ def _known_from_state(stored: Mapping[str, Any], now_s: float) -> Known:
         was_verified=stored["was_verified"],
         is_unreadable=stored["is_unreadable"],
         absent_scans=stored["absent_scans"],
+        looked=stored.get("looked", ""),
+        looked_at_ns=stored.get("looked_at_ns", 0),
+        could_not_read=stored.get("could_not_read", False),
+        round_ns=stored.get("round_ns", 0),
     )
 
 

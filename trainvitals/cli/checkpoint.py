@@ -8,9 +8,12 @@ import sys
 import time
 from collections.abc import Sequence
 
-from trainvitals.checkpoints import find, inspect
+from trainvitals.checkpoints import copy_check, find
 from trainvitals.checkpoints.files import printable
+from trainvitals.checkpoints.hashes import Pace
 from trainvitals.checkpoints.inspection import checked_level
+from trainvitals.cli.checkpoint_work import Kept, look, quick
+from trainvitals.clock import SystemClock
 from trainvitals.errors import InputError
 from trainvitals.records import CheckpointReport, CheckpointState, VerificationLevel
 
@@ -24,38 +27,73 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of the command."""
     parser.add_argument(
         "action",
-        choices=("list", "verify", "show"),
-        help="list: names and sizes; verify: also the structure of each file; show: verify, with all reasons",
+        choices=("list", "verify", "show", "compare"),
+        help="list: names and sizes; verify: also into each file; show: verify, with all reasons; compare: DIR with its copy COPY",
     )
     parser.add_argument("directory", metavar="DIR", help="a directory of checkpoints, or one checkpoint (directory or file)")
+    parser.add_argument("copy", metavar="COPY", nargs="?", help="compare only: the copy (on the shared file system) of DIR")
     parser.add_argument(
         "--level",
         choices=[level.value for level in VerificationLevel],
-        help="how far to look (default: presence for list, else structure); content and load are not in this version",
+        help="how far to look (default: presence for list, else structure); content reads every byte, load starts a child process",
     )
     parser.add_argument("--json", action="store_true", help="one JSON object per checkpoint instead of a table")
-    parser.epilog = "Exit code 0: all fine. 1: one is incomplete or corrupt. 2: something could not be read."
+    parser.add_argument(
+        "--quick",
+        action="store_true",
+        help="before a resume, within a minute: is what was verified before (--record, or a manifest) as it was?",
+    )
+    parser.add_argument(
+        "--record", metavar="DIR", help="directory in which hashes are kept and compared with (watch: RUN_DIR/checkpoints/hashes)"
+    )
+    parser.add_argument("--share", metavar="K/N", help="level content of the K-th of N parts only; the hashes go to --record")
+    parser.add_argument(
+        "--merge",
+        metavar="PATH",
+        action="append",
+        default=[],
+        help="records of --share on other nodes: their files are not read again",
+    )
+    parser.add_argument(
+        "--mb-per-s", type=float, default=0.0, metavar="X", help="read at most so fast, in MB/s (default: no limit)"
+    )
+    parser.epilog = (
+        "Exit code 0: all fine. 1: one is incomplete or corrupt. 2: something could not be read or was never verified."
+    )
 
 
 def run(args: argparse.Namespace) -> int:
     """Print one line per checkpoint; 0 all fine, 1 a bad one was found, 2 something could not be read."""
+    if args.action == "compare":
+        return _compare(args)
+    if args.copy is not None:
+        raise InputError(f"checkpoint {args.action} takes one directory; {printable(args.copy)} is one too many.")
     level = checked_level(args.level or (VerificationLevel.PRESENCE if args.action == "list" else VerificationLevel.STRUCTURE))
+    kept = Kept.of(args.record, args.merge, args.share, args.mb_per_s)
+    if args.share and level is not VerificationLevel.CONTENT:
+        raise InputError("--share is for --level content.")
+    if args.quick and (args.level or args.share):
+        raise InputError("--quick is a look of its own: leave out --level and --share.")
     reports: list[CheckpointReport] = []
     unreadable = 0
     for path in find(args.directory):
         try:
-            report = inspect(path, level)
+            report = quick(path, kept) if args.quick else look(path, level, kept)
         except InputError as error:
             unreadable += 1
             _say(str(error))
             continue
         reports.append(report)
+        if args.quick and report.state not in BAD and report.level is not VerificationLevel.CONTENT:
+            unreadable += 1
         if args.json:
             print(json.dumps(_to_json(report)), flush=True)  # noqa: T201
     if not args.json:
-        _table(reports, with_all_reasons=args.action == "show")
+        _table(reports, with_all_reasons=args.action == "show" or args.quick)
     if not reports and not unreadable:
         _say(f"No checkpoints in {printable(args.directory)}.")
+    for trouble in kept.troubles:
+        _say(trouble)
     for report in reports:
         if (
             report.state in BAD
@@ -63,9 +101,27 @@ def run(args: argparse.Namespace) -> int:
             and 0 <= time.time_ns() - report.modified_at_ns < RECENT_S * 10**9
         ):
             _say(f"{printable(report.path)} changed less than {RECENT_S} s ago: a save may still be running, look again.")
-    if unreadable:
-        return 2
-    return 1 if any(report.state in BAD for report in reports) else 0
+    if any(report.state in BAD for report in reports):
+        return 2 if unreadable and not args.quick else 1
+    return 2 if unreadable else 0
+
+
+def _compare(args: argparse.Namespace) -> int:
+    if args.copy is None:
+        raise InputError("checkpoint compare takes two directories: the original and its copy.")
+    result = copy_check.compare(args.directory, args.copy, Pace(SystemClock(), args.mb_per_s))
+    if args.json:
+        values = {
+            "path": args.directory, "copy": args.copy, "equal": result.is_equal, "files": result.files, "bytes": result.bytes,
+            "by": result.by, "reasons": list(result.reasons),
+        }  # fmt: skip
+        print(json.dumps(values))  # noqa: T201
+    else:
+        word = "equal" if result.is_equal else "NOT equal"
+        print(f"{word}: {result.files} files, {_size(result.bytes)}, compared by {result.by}")  # noqa: T201
+        for reason in result.reasons:
+            print(f"    {reason}")  # noqa: T201
+    return 0 if result.is_equal else 1
 
 
 def _to_json(report: CheckpointReport) -> dict[str, object]:
@@ -79,6 +135,13 @@ def _to_json(report: CheckpointReport) -> dict[str, object]:
         "files": report.files,
         "bytes": report.bytes,
         "reasons": list(report.reasons),
+        "proof": report.proof.value or None,
+        "has_rng": report.has_rng,
+        "has_scheduler": report.has_scheduler,
+        "has_data_position": report.has_data_position,
+        "world_size": report.world_size,
+        "parallel": dict(report.parallel),
+        "loss": report.loss,
     }
 
 

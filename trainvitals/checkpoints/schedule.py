@@ -1,0 +1,75 @@
+"""Which checkpoint's content is looked at next. Pure: the newest at once, older ones by and by, verified ones again after days."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from trainvitals.records import CheckpointReport, CheckpointState, VerificationLevel
+
+DAY_NS = 86_400 * 1_000_000_000
+RETRY_NS = 3_600 * 1_000_000_000
+_ELIGIBLE = (CheckpointState.VERIFIED, CheckpointState.COMPLETE)
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """mb_per_s: for all but the newest, 0 = no limit. loads: which are loaded in a child. recheck_days: 0 = never again."""
+
+    mb_per_s: float = 200.0
+    loads: Literal["newest", "off"] = "newest"
+    recheck_days: float = 7.0
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A checkpoint that stands still and whose structure was judged.
+
+    looked: signature of the files when their content was last looked at, at ``looked_at_ns``; ``could_not_read``: parts of it
+    then. round_ns: when a look that has not ended began, 0 = none; what was hashed since then need not be hashed again.
+    """
+
+    path: str
+    signature: str
+    report: CheckpointReport
+    looked: str = ""
+    looked_at_ns: int = 0
+    could_not_read: bool = False
+    round_ns: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One look at the content of one checkpoint."""
+
+    path: str
+    signature: str
+    level: VerificationLevel
+    is_newest: bool
+    since_ns: int
+
+
+def next_job(candidates: Sequence[Candidate], now_ns: int, policy: Policy) -> Job | None:
+    """``candidates``: newest first, all that are known. None: nothing is due."""
+    eligible = [one for one in candidates if one.report.state in _ELIGIBLE and one.report.files]
+    newest = candidates[0] if candidates else None
+    never = [one for one in eligible if one.looked != one.signature]
+    again = [one for one in eligible if one.looked == one.signature and _is_due(one, now_ns, policy)]
+    # A look that was interrupted goes on before another of its kind begins.
+    never.sort(key=lambda one: (one is not newest, one.round_ns == 0))
+    again.sort(key=lambda one: (one.round_ns == 0, one.looked_at_ns))
+    for one in (*never, *again):
+        is_newest = one is newest
+        level = VerificationLevel.LOAD if is_newest and policy.loads == "newest" else VerificationLevel.CONTENT
+        return Job(one.path, one.signature, level, is_newest, one.round_ns or now_ns)
+    return None
+
+
+def _is_due(one: Candidate, now_ns: int, policy: Policy) -> bool:
+    if one.round_ns:
+        return True
+    age_ns = now_ns - one.looked_at_ns
+    if one.could_not_read:
+        return age_ns >= RETRY_NS
+    return policy.recheck_days > 0 and age_ns >= policy.recheck_days * DAY_NS

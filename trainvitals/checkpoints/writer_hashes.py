@@ -1,0 +1,141 @@
+"""What the writer of a checkpoint says its files are: our manifest (merged, else the ranks' parts), else Megatron's integrity.json.
+
+Such a file is untrusted input: bounded, parsed strictly, and never a reason to open anything that the listing does not hold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from trainvitals import manifest
+from trainvitals.checkpoints.files import Listing, NotRegular, Unreadable, Vanished, opened, printable
+from trainvitals.checkpoints.findings import Findings
+from trainvitals.manifest import BadManifest, Manifest, ManifestFile
+from trainvitals.records import ContentProof
+
+#: About 150,000 files; longer ones are not parsed here, to bound memory.
+MAX_MANIFEST_BYTES = 32 * 1024 * 1024
+MAX_RANK_PARTS = 100_000
+INTEGRITY_NAME = "integrity.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """One file as its writer saw it; ``size`` in bytes, None = not said."""
+
+    hash: str
+    algorithm: str
+    size: int | None
+    proof: ContentProof
+
+
+@dataclass(frozen=True, slots=True)
+class WriterHashes:
+    """``manifest``: the merged one, None when there is none. ``source``: the file name(s), for sentences."""
+
+    files: Mapping[str, Expected] = field(default_factory=dict)
+    manifest: Manifest | None = None
+    source: str = ""
+
+
+def integrity_hashes(listing: Listing) -> tuple[str, Mapping[str, str]] | None:
+    """Placeholder until the layout of Megatron is there."""
+    return None
+
+
+def is_manifest(name: str) -> bool:
+    """Whether this file holds hashes and is itself in no list of hashes."""
+    return name == manifest.NAME or name == INTEGRITY_NAME or manifest.RANK_NAME.match(name) is not None
+
+
+def read(listing: Listing, findings: Findings, step: int | None, run: str = "") -> WriterHashes:
+    """The hashes that came with a checkpoint; what is wrong with their file goes to ``findings``.
+
+    ``step``: of the checkpoint as its other files tell it. ``run``: whose checkpoints these are; another run's is noted.
+    """
+    if listing.is_file:
+        return WriterHashes()
+    whole = _parsed(listing, manifest.NAME, findings) if manifest.NAME in listing.names else None
+    if whole is not None:
+        _compare(whole, step, run, findings)
+        return WriterHashes(_expected(whole), whole, manifest.NAME)
+    parts = sorted(name for name in listing.names if manifest.RANK_NAME.match(name))
+    files: dict[str, Expected] = {}
+    for name in parts[:MAX_RANK_PARTS]:
+        part = _parsed(listing, name, findings)
+        if part is not None:
+            _compare(part, step, run, findings, name)
+            files |= _expected(part)
+    if files:
+        return WriterHashes(files, None, f"{len(parts)} files {printable(parts[0])} …")
+    integrity = integrity_hashes(listing) if INTEGRITY_NAME in listing.names else None
+    if integrity is not None:
+        algorithm, hashes = integrity
+        return WriterHashes(
+            {name: Expected(digest, algorithm, None, ContentProof.INTEGRITY_JSON) for name, digest in hashes.items()},
+            None,
+            INTEGRITY_NAME,
+        )
+    return WriterHashes()
+
+
+def compare_names(hashes: WriterHashes, listing: Listing, findings: Findings) -> None:
+    """What names and sizes alone show: a file of the manifest that is not there, or has another size."""
+    entries = {entry.name: entry for entry in listing.entries}
+    for name, expected in hashes.files.items():
+        entry = entries.get(name)
+        if entry is None:
+            findings.missing.append(f"{printable(name)} is missing, {hashes.source} names it")
+        elif expected.size is not None and not entry.problem and entry.size != expected.size:
+            findings.damaged.append(
+                f"{printable(name)} is {entry.size} bytes, {hashes.source} says {expected.size}"
+                f"{newer(entry.modified_at_ns, hashes, listing)}"
+            )
+
+
+def newer(modified_at_ns: int, hashes: WriterHashes, listing: Listing) -> str:
+    """What to do about a file that changed after its manifest was written; "" when it did not."""
+    written_at_ns = next((entry.modified_at_ns for entry in listing.entries if entry.name == hashes.source), None)
+    if written_at_ns is None or modified_at_ns <= written_at_ns:
+        return ""
+    return f"; it changed after {hashes.source} was written: delete that file if this step was saved again without the hook"
+
+
+def _parsed(listing: Listing, name: str, findings: Findings) -> Manifest | None:
+    shown = printable(name)
+    try:
+        with opened(listing.path(name)) as reader:
+            if reader.size > MAX_MANIFEST_BYTES:
+                findings.unproven.append(f"{shown} is longer than what is parsed here ({MAX_MANIFEST_BYTES} bytes)")
+                return None
+            raw = reader.read(0, reader.size)
+    except Vanished:
+        findings.vanished = True
+        return None
+    except (Unreadable, NotRegular) as error:
+        findings.unreadable.append(f"{shown} cannot be read: {printable(str(error))}")
+        return None
+    # Memory is bounded by what an honest writer needs: about seven members for each file.
+    if raw.count(b"{") + raw.count(b"[") > manifest.MAX_FILES + 100 or raw.count(b",") > 8 * manifest.MAX_FILES:
+        findings.damaged.append(f"{shown} is not what our hook writes: it holds more lists than files")
+        return None
+    try:
+        return manifest.parse(raw)
+    except BadManifest as error:
+        findings.damaged.append(f"{shown} cannot be used: {error}")
+        return None
+
+
+def _compare(found: Manifest, step: int | None, run: str, findings: Findings, name: str = manifest.NAME) -> None:
+    if step is not None and found.step != step:
+        findings.damaged.append(f"{printable(name)} is of step {found.step}, the checkpoint is of step {step}")
+    if run and found.run and found.run != run:
+        findings.notes.append(f"{printable(name)} was written by run {printable(found.run, 80)}")
+
+
+def _expected(found: Manifest) -> dict[str, Expected]:
+    def one(file: ManifestFile) -> Expected:
+        return Expected(file.hash, found.algorithm, file.size, ContentProof.MANIFEST)
+
+    return {file.path: one(file) for file in found.files}
