@@ -116,3 +116,6 @@ def test_the_incident_lists_a_note_about_its_steps_however_late_it_was_written()
     run = view(note(600, NOW), replace(note(600_000, NOW), id="far"), incidents=(incident,), steps_per_s=0.5)
     assert [event.step for event in incident_story(run, (), incident).near] == [600]
     assert incident_story(replace(run, steps_per_s=None), (), incident).near == ()
+    now = replace(incident, opened_at_ns=NOW)
+    assert [event.step for event in incident_story(run, (), now).near] == [600]
+    assert len(incident_story(replace(run, steps_per_s=None), (), now).near) == 2

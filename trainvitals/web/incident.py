@@ -58,7 +58,7 @@ def incident_story(run: RunView, nodes: Sequence[NodeSample], incident: Incident
         event for event in [*run.events, *run.control_history] if event.kind in NEAR_KINDS and "validation_loss" not in event.data
     ]
     known += data_changes([event for event in run.events if event.kind == "data"])
-    near = [event for event in known if _is_near(event, onset_ns) or _is_note_near(event, incident, run)]
+    near = [event for event in known if _is_near(event, onset_ns, incident.first_step, run.steps_per_s)]
     death = death_near(run.events, incident, findings)
     is_dead = death is None and bool(STOPPED_RULES & set(incident.rules))
     is_reading = is_dead and bool(
@@ -81,12 +81,8 @@ def incident_story(run: RunView, nodes: Sequence[NodeSample], incident: Incident
     )
 
 
-def _is_note_near(event: Event, incident: Incident, run: RunView) -> bool:
-    """A note belongs to the step that it names, whenever it was written."""
-    if event.kind != "annotation" or event.step is None or incident.first_step is None or not run.steps_per_s:
-        return False
-    return abs(event.step - incident.first_step) <= run.steps_per_s * NEAR_NS / 1e9
-
-
-def _is_near(event: Event, onset_ns: int) -> bool:
+def _is_near(event: Event, onset_ns: int, onset_step: int | None, steps_per_s: float | None) -> bool:
+    if event.kind == "annotation" and event.step is not None and onset_step is not None and steps_per_s:
+        # A note is about the step that it names, whenever it was written.
+        return abs(event.step - onset_step) <= steps_per_s * NEAR_NS / 1e9
     return event.time_ns is not None and abs(event.time_ns - onset_ns) <= NEAR_NS
