@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 import time
 
 import pytest
@@ -123,6 +124,9 @@ def test_sampled_steps_tell_how_the_ranks_differ_and_no_other_steps_do(run):
     assert all(0 <= step.values["clip_fraction"] <= 1 for step in steps)
     ranks = next(e.data["values"] for e in events if e.kind == "metadata" and e.data["section"] == "ranks")
     assert {rank: place.split("/")[1] for rank, place in ranks.items()} == {"0": "0", "1": "1"}
+    assert all(0 < values["pre_all_reduce_rank_median_s"] <= values["pre_all_reduce_rank_max_s"] for values in sampled)
+    worst = [event.data["worst"] for event in events if event.kind == "ranks"][-1]
+    assert {row["rank"] for row in worst} == {0, 1} and all(row["host"] == os.uname().nodename for row in worst)
 
 
 def test_one_flipped_bit_of_one_weight_on_one_rank_is_found_at_the_next_check(script, tmp_path, run):

@@ -23,6 +23,9 @@ MIN_USUAL_SAMPLES = 3
 EQUAL_SHARE = 1e-6  # ranks whose losses are this close hold the same, reduced one
 EQUAL_SAMPLES = 5
 NAMED_RANKS = 8
+MAX_PLACES = 10
+MOST_LATE = 0.125  # of the ranks: a node of a small training
+MAX_PLACE_CHARACTERS = 100
 
 _MISMATCH, _STRAGGLER, _SILENT = "rank_loss_mismatch", "straggler", "rank_silent"
 
@@ -34,7 +37,7 @@ class RankDetector(FamilyDetector):
     rules = (_MISMATCH, _STRAGGLER, _SILENT)
     STATE = (
         "ledger", "_worst", "_long", "_slowest", "_equal", "_unequal", "_bad_counts", "_good", "_missing_counts", "_silent", "_why",
-        "_is_pipelined", "_first_slowest",
+        "_is_pipelined", "_first_slowest", "_late_samples", "_is_late", "_first_late", "_late_seen", "_places",
     )  # fmt: skip
 
     def __init__(self, context: Context, tuned: Tuned) -> None:
@@ -52,6 +55,11 @@ class RankDetector(FamilyDetector):
         self._why = ""  # of the open rank_loss_mismatch
         self._is_pipelined = False
         self._first_slowest: list[float] | None = None  # [rank, excess] of the attempt's first samples
+        self._late_samples = 0  # in a row, by the smoothed lateness of many ranks
+        self._is_late = False  # the open straggler was found by it
+        self._first_late = 0.0  # highest share of the attempt's first samples
+        self._late_seen = 0
+        self._places: dict[str, str] = {}  # rank -> host/local rank/GPU, of the ten worst as told last
 
     def on_step(self, step: Step) -> None:
         values = step.values
@@ -66,6 +74,8 @@ class RankDetector(FamilyDetector):
         fast, rank = values.get("pre_all_reduce_rank_min_s"), values.get("slowest_rank")
         if slow is not None and fast is not None and rank is not None and fast > 0:
             self._judge_time(step, int(rank), fast, slow)
+        if "late_rank" in values and "late_share" in values:
+            self._judge_lateness(step)
 
     def on_resume(self, from_step: int) -> None:
         """Other nodes, perhaps: nothing that was usual counts any more."""
@@ -78,6 +88,7 @@ class RankDetector(FamilyDetector):
         self._missing_counts.clear()
         self._equal = self._unequal = self._good = self._silent = 0
         self._why, self._first_slowest = "", None
+        self._late_samples, self._is_late, self._first_late, self._late_seen, self._places = 0, False, 0.0, 0, {}
 
     def on_event(self, event: Event) -> None:
         data = event.data
@@ -85,6 +96,8 @@ class RankDetector(FamilyDetector):
             self._is_pipelined = self._is_pipelined or any(_is_pipeline(key, value) for key, value in data["values"].items())
         elif event.kind == "message" and isinstance(data.get("replica_mismatch"), (list, tuple)):
             self._tell_replicas(event)
+        elif event.kind == "ranks" and isinstance(data.get("worst"), (list, tuple)):
+            self._places = dict(filter(None, map(_place, data["worst"][:MAX_PLACES])))
         elif event.kind == "annotation":
             for rule in self.rules:
                 if self.context.is_silenced(rule):
@@ -214,14 +227,52 @@ class RankDetector(FamilyDetector):
                 f"rank {rank} comes last to the all-reduce in {len(same)} of {len(samples)} samples, {format_duration(late_s)} "
                 f"({100 * late_s / fast:.0f} %) after the fastest: every rank waits for it"
             )
-            data = {"rank": rank, "late_s": round(late_s, 6), "excess": round(late_s / fast, 4)}
-            self.ledger.open_finding(_STRAGGLER, Severity.WARNING, text, value=slow, expected=fast, data=data)
-        elif _STRAGGLER in self.ledger.open:
+            self._is_late = False
+            self._tell_straggler(rank, late_s, late_s / fast, slow, fast, text)
+        elif _STRAGGLER in self.ledger.open and not self._is_late:
             told = self.ledger.open[_STRAGGLER].data["rank"]
             theirs = [item[1] for item in samples if item[0] == told]
             is_over = 2 * len(theirs) < numbers["same_rank_samples"] or sum(theirs) / len(theirs) < numbers["min_excess"] / 2
             if is_over:
                 self.ledger.close(_STRAGGLER, None, f"; no longer from step {format_step(step.step)} on")
+
+    def _judge_lateness(self, step: Step) -> None:
+        """Of many ranks some always hiccup, and the slowest of a sample says little: each rank's lateness, smoothed by the hook."""
+        numbers, values = self.numbers[_STRAGGLER], step.values
+        rank, share, middle_s = int(values["late_rank"]), values["late_share"], values.get("pre_all_reduce_rank_median_s", 0.0)
+        late_ranks, all_ranks = values.get("late_ranks", 1.0), values.get("late_of_ranks", 0.0)
+        limit = max(numbers["min_excess"] / numbers["sensitivity"], numbers["noise_factor"] * values.get("late_noise_share", 0.0))
+        excess = share
+        if self._is_pipelined:  # stages have different work: only what changes is a fault
+            if self._late_seen < MAX_WINDOW:
+                self._late_seen += 1
+                self._first_late = max(self._first_late, share)
+                return
+            excess -= self._first_late
+        # So many that are late together are a stage or a mix of data, and nobody's fault.
+        is_late = excess >= limit and late_ranks <= MOST_LATE * all_ranks
+        self._late_samples = self._late_samples + 1 if is_late else 0
+        if _STRAGGLER not in self.ledger.open:
+            if self._late_samples >= numbers["late_samples"]:
+                late_s, others = share * middle_s, int(late_ranks) - 1
+                text = (
+                    f"rank {rank} comes to the all-reduce {format_duration(late_s)} ({100 * share:.0f} %) later than the median of all "
+                    f"ranks, in {format_count(self._late_samples, 'sample')} in a row: every rank waits for it"
+                )
+                if others > 0:
+                    text += f"; late too: {format_count(others, 'other rank')}"
+                self._is_late = True
+                self._tell_straggler(rank, late_s, share, middle_s + late_s, middle_s, text)
+        elif self._is_late and excess < limit / 2:
+            self._is_late = False
+            self.ledger.close(_STRAGGLER, None, f"; no longer from step {format_step(step.step)} on")
+
+    def _tell_straggler(self, rank: int, late_s: float, excess: float, value: float, expected: float, text: str) -> None:
+        data: dict[str, Any] = {"rank": rank, "late_s": round(late_s, 6), "excess": round(excess, 4)}
+        place = self._places.get(str(rank))
+        if place is not None:
+            text, data = f"{text} [rank {rank}: {place}]", {**data, "place": place}
+        self.ledger.open_finding(_STRAGGLER, Severity.WARNING, text, value=value, expected=expected, data=data)
 
     # -- silence --------------------------------------------------------------------------------------------------
 
@@ -255,3 +306,13 @@ def _is_pipeline(key: object, value: object) -> bool:
     name = str(key)[:200].rsplit(".", 1)[-1].lower()
     is_size = name == "pp" or (name.startswith(("pipeline", "pp_")) and name.endswith(("size", "degree", "parallel", "stages")))
     return is_size and isinstance(value, (int, float)) and not isinstance(value, bool) and value > 1
+
+
+def _place(row: object) -> tuple[str, str] | None:
+    """Rank and ``host/local rank/GPU`` of a row of a ``ranks`` event, None when it says neither."""
+    if not isinstance(row, Mapping) or not isinstance(row.get("rank"), int) or not row.get("host"):
+        return None
+    fields = (row.get(name) for name in ("host", "local_rank", "gpu_uuid"))
+    return str(row["rank"])[:MAX_PLACE_CHARACTERS], "/".join(
+        "" if field is None else str(field)[:MAX_PLACE_CHARACTERS] for field in fields
+    )

@@ -175,6 +175,10 @@ _TABLE: dict[str, dict[str, Tunable]] = {
         "of_samples": Tunable(20, "samples", "length of that look back"),
         "min_excess": Tunable(0.10, "share of the fastest rank's time", "lateness that seven of eight of these samples must exceed"),
         "clip": Tunable(0.30, "share of the fastest rank's time", "a single lateness counts at most this much: hiccups"),
+        "late_samples": Tunable(
+            10, "samples", "64 ranks or more: in a row in which the smoothed lateness of a rank exceeds min_excess of the median's time"
+        ),
+        "noise_factor": Tunable(6, "sigma", "... and by this many standard deviations of all ranks"),
     },
     "rank_silent": {
         "samples": Tunable(3, "samples", "in a row in which more ranks than usual told nothing"),

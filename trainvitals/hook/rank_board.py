@@ -16,6 +16,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from trainvitals.hook.rank_lateness import Lateness, RankLateness
+
 #: A sample is overwritten by the one this many samples later, so that the store's memory is bounded.
 SLOTS = 16
 MAX_PLACE_TEXT = 200
@@ -84,6 +86,19 @@ class RankBoard:
             return None
         return [{"rank": rank, **json.loads(text)} for rank, text in enumerate(self._store.multi_get(keys))]
 
+    def places_of(self, ranks: Sequence[int]) -> dict[int, dict[str, object]]:
+        """``host``, ``local_rank`` and ``gpu_uuid`` of those of a few ranks that have told theirs."""
+        found: dict[int, dict[str, object]] = {}
+        for rank in ranks:
+            key = f"{self._prefix}/place/{rank}"
+            if self._store.check([key]):
+                found[rank] = json.loads(self._store.multi_get([key])[0])
+        return found
+
+    def statistics(self, samples: Sequence[Sample]) -> dict[str, float]:
+        """``rank_statistics`` of all ranks of this training."""
+        return rank_statistics(samples, self._world_size)
+
     def put(self, sample: Sample) -> None:
         """Tell; does not wait for anybody."""
         self._store.set(self._key(sample.rank, sample.step), sample.text())
@@ -124,6 +139,8 @@ class Answer:
 
     step: int
     samples: list[Sample] | None = None
+    statistics: dict[str, float] = field(default_factory=dict)
+    late: Lateness | None = None
     places: list[dict[str, object]] | None = None
     error: Exception | None = None
     is_done: threading.Event = field(default_factory=threading.Event)
@@ -158,13 +175,17 @@ class BoardReader:
     def _work(self) -> None:
         error: Exception | None = None
         has_places = False
+        lateness = RankLateness()
         while (answer := self._questions.get()) is not None:
             try:
                 if error is None:
                     samples = self._board.everyone(answer.step)
                     while samples is None and not (answer.gives_up.wait(LOOK_EVERY_S) or self._is_closing):
                         samples = self._board.everyone(answer.step)
-                    answer.samples = samples if samples is not None else self._board.present(answer.step)
+                    told = samples if samples is not None else self._board.present(answer.step)
+                    answer.late = lateness.take(_times_s(told), self._board.places_of)
+                    answer.statistics = {**self._board.statistics(told), **answer.late.statistics}
+                    answer.samples = told
                     if not has_places:
                         answer.places = self._board.places()
                         has_places = answer.places is not None
@@ -172,6 +193,10 @@ class BoardReader:
                 error = failure
             answer.error = error
             answer.is_done.set()
+
+
+def _times_s(samples: Sequence[Sample]) -> dict[int, float]:
+    return {sample.rank: sample.pre_all_reduce_s for sample in samples if math.isfinite(sample.pre_all_reduce_s)}
 
 
 def rank_statistics(samples: Sequence[Sample], world_size: int) -> dict[str, float]:
@@ -199,10 +224,7 @@ def rank_statistics(samples: Sequence[Sample], world_size: int) -> dict[str, flo
         found["worst_rank"] = max(losses, key=lambda rank: abs(losses[rank] - middle))
     for name, times in (
         ("step_time", {sample.rank: sample.step_time_s for sample in samples if math.isfinite(sample.step_time_s)}),
-        (
-            "pre_all_reduce",
-            {sample.rank: sample.pre_all_reduce_s for sample in samples if math.isfinite(sample.pre_all_reduce_s)},
-        ),
+        ("pre_all_reduce", _times_s(samples)),
     ):
         if len(times) > 1:
             found[f"{name}_rank_min_s"], found[f"{name}_rank_max_s"] = min(times.values()), max(times.values())

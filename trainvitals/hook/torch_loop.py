@@ -33,7 +33,7 @@ import torch
 from trainvitals.hook.checksum import checksums, replicated_parameters, start_checksums
 from trainvitals.hook.device_values import DeviceValues
 from trainvitals.hook.guard import Failures, Guarded, never_raises
-from trainvitals.hook.rank_board import Answer, BoardReader, RankBoard, Sample, rank_statistics, replica_mismatches
+from trainvitals.hook.rank_board import Answer, BoardReader, RankBoard, Sample, replica_mismatches
 from trainvitals.hook.recorder import Recorder
 from trainvitals.hook.torch_world import from_anywhere, gpu_uuid, local_rank, meeting_place, not_negative, real, whole, why_alone
 
@@ -267,21 +267,21 @@ class TrainingMonitor(Guarded):
         if answer.error is not None:
             self._reader = None
             self.failures.add("comparing the ranks", answer.error, self._recorder)
-        if answer.samples is not None:
-            first.statistics = rank_statistics(answer.samples, self._world_size)
-            self._tell_mismatches(first, answer.samples)
-        if answer.places is not None and self._recorder is not None:
-            self._recorder.describe(None, ranks=answer.places)
+        if answer.samples is not None and self._recorder is not None:
+            first.statistics = answer.statistics
+            self._tell_ranks(self._recorder, first, answer)
         return True
 
-    def _tell_mismatches(self, first: _Waiting, samples: list[Sample]) -> None:
-        for found in replica_mismatches(samples):
+    def _tell_ranks(self, recorder: Recorder, first: _Waiting, answer: Answer) -> None:
+        if answer.places is not None:
+            recorder.describe(None, ranks=answer.places)
+        if answer.late is not None and answer.late.told:
+            recorder.event("ranks", first.number, answer.late.text, **answer.late.told)
+        for found in replica_mismatches(answer.samples or ()):
             part = first.checked[found.index] if found.index < len(first.checked) else str(found.index)
             text = f"parameters differ between replicas: {part}, ranks {', '.join(map(str, found.ranks[:10]))}"
-            if self._recorder is not None:
-                self._recorder.event(
-                    "message", first.number, text, replica_mismatch=list(found.ranks), replica=found.replica, parameters=part
-                )
+            data = {"replica_mismatch": list(found.ranks), "replica": found.replica, "parameters": part}
+            recorder.event("message", first.number, text, **data)
 
     def _record(self, recorder: Recorder, first: _Waiting) -> None:
         metrics = {name: value for name, value in (first.numbers or {}).items() if not name.startswith("checksum ")}

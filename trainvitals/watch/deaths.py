@@ -9,7 +9,7 @@ from typing import Any
 from trainvitals.identity import event_id
 from trainvitals.records import Event, Finding
 from trainvitals.settings import RunSettings
-from trainvitals.watch.postmortem import Death, PostmortemRunner, rank_places, with_places
+from trainvitals.watch.postmortem import NAMED_PLACES, Death, PostmortemRunner, rank_places, with_places
 
 #: Attempts whose start is remembered.
 MAX_STARTS = 16
@@ -39,12 +39,18 @@ class Deaths:
         return with_places(event, places) if places else event
 
     def with_place(self, finding: Finding) -> Finding:
-        """Host and GPU of the rank that a finding names; a message that names a rank without them sends a person looking."""
-        rank = finding.data.get("rank") if finding.family == "rank" else None
-        place = self._places_of(finding.attempt).get(rank) if isinstance(rank, int) else None
-        if place is None:
+        """Host and GPU of the ranks that a finding names; a message that names a rank without them sends a person looking."""
+        data = finding.data
+        if finding.family != "rank" or "place" in data:
             return finding
-        return replace(finding, message=f"{finding.message} [rank {rank}: {place}]", data={**finding.data, "place": place})
+        named = [data.get("rank"), *(data["ranks"][:NAMED_PLACES] if isinstance(data.get("ranks"), list) else ())]
+        numbers = [rank for rank in named if isinstance(rank, int)]
+        places = self._places_of(finding.attempt) if numbers else {}
+        told = [f"rank {rank}: {places[rank]}" for rank in numbers if rank in places]
+        if not told:
+            return finding
+        place = ", ".join(told) if len(told) > 1 else told[0].partition(": ")[2]
+        return replace(finding, message=f"{finding.message} [{', '.join(told)}]", data={**data, "place": place})
 
     def _places_of(self, attempt: int) -> Mapping[int, str]:
         if self._places[0] != attempt or not self._places[1]:

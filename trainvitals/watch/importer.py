@@ -260,7 +260,7 @@ class Importer:
             return []
 
     def _found(self, findings: Iterable[Finding], now_ns: int) -> None:
-        for finding in findings:
+        for finding in map(self._deaths.with_place, findings):
             event_ns = self._event_times.setdefault(finding.id, finding.time_ns if finding.time_ns is not None else now_ns)
             self._finding_ids.add(finding.id)
             self._add_event(finding_event(finding, event_ns))
