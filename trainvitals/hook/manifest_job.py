@@ -6,6 +6,7 @@ anywhere in here leaves a checkpoint without a manifest, or with a whole one.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import stat
@@ -29,6 +30,9 @@ MAX_PART_BYTES = 64 << 20
 NAMED_RANKS = 20
 #: Two machines may see one modification time differently for a moment (caches of network file systems).
 SAME_TIME_NS = 2_000_000_000
+
+#: What does not pass by itself.
+_FINAL = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENAMETOOLONG, errno.ENOTDIR, errno.ELOOP, errno.EINVAL)
 
 #: state, text, data: goes into the event that is written.
 Tell = Callable[[str, str, Mapping[str, object]], None]
@@ -86,7 +90,10 @@ class ManifestJob:
         except TooMany as error:
             self.give_up(str(error))
         except OSError as error:
-            return self._again(f"{error.strerror or type(error).__name__}{f': {error.filename}' if error.filename else ''}")
+            reason = f"{error.strerror or type(error).__name__}{f': {error.filename}' if error.filename else ''}"[:500]
+            if error.errno not in _FINAL:
+                return self._again(reason)
+            self.give_up(reason)
         return None
 
     def _again(self, reason: str) -> float | None:

@@ -197,7 +197,7 @@ class Recorder:
         follows: whether step, config, script and files are as they were, and the loss of then. A thread looks; nothing waits.
         """
         self._event("resume", step, "", data)
-        path = data.get("path") or data.get("checkpoint")
+        path = data.get("checkpoint") if data.get("path") is None else data["path"]
         if path is not None and not self._closed:
             self._saves.resumed(step, path)
 

@@ -50,7 +50,7 @@ class CopyJob:
         self._until_s = time.monotonic() + MANIFEST_WAIT_S
 
     def give_up(self, reason: str) -> None:
-        self._tell(None, "failed", f"the copy was not compared: {reason}", [reason])
+        self._tell(None, "manifest", f"the copy was not compared: {reason}", [reason])
 
     def advance(self, is_stopped: Callable[[], bool]) -> float | None:
         try:
@@ -101,6 +101,8 @@ class CopyJob:
         data: dict[str, Any] = {"state": state, "path": _shown(self.path), "copy_of": _shown(self._local)}
         if self.is_equal is not None:
             data["is_equal"] = self.is_equal
+        if state == "manifest":
+            data["is_written"] = False
         if manifest is not None:
             data |= {"files": len(manifest.files), "bytes": sum(file.size for file in manifest.files)}
         if self._took_s is not None:

@@ -1,0 +1,528 @@
+"""A save as the trainer tells it, and the manifest that a thread writes after it."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import hashlib
+import json
+import os
+import threading
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from trainvitals import manifest
+from trainvitals.clock import ManualClock
+from trainvitals.hook import Recorder, hashing, manifest_job
+from trainvitals.hook.checkpoint_files import files_of, named, rank_of
+from trainvitals.hook.saves import Saves
+
+WAIT_S = 30.0
+
+
+def events(run_dir, kind="save", rank=0):
+    lines = (run_dir / f"metrics.rank{rank:05d}.jsonl").read_text().splitlines()
+    return [record for record in map(json.loads, lines) if record.get("kind") == kind]
+
+
+def states(run_dir, rank=0):
+    return [event["data"]["state"] for event in events(run_dir, rank=rank)]
+
+
+def read(checkpoint):
+    name = checkpoint / manifest.NAME if checkpoint.is_dir() else checkpoint.with_name(checkpoint.name + "." + manifest.NAME)
+    return manifest.parse(name.read_bytes())
+
+
+def assert_true(checkpoint):
+    """The manifest says what is on the disk, and nothing of it is left out."""
+    found = read(checkpoint)
+    root = checkpoint if checkpoint.is_dir() else checkpoint.parent
+    make = hashing.of_name(found.algorithm).make
+    for file in found.files:
+        content = (root / file.path).read_bytes()
+        digest = make()
+        digest.update(content)
+        assert (file.size, file.hash) == (len(content), digest.hexdigest())
+    assert [file.path for file in found.files] == sorted(files_of(str(checkpoint)))
+    return found
+
+
+def write(checkpoint, **files):
+    checkpoint.mkdir(parents=True, exist_ok=True)
+    for name, content in files.items():
+        (checkpoint / name.replace("__", ".")).write_bytes(content)
+
+
+@pytest.fixture
+def run_dir(tmp_path):
+    return tmp_path / "run"
+
+
+@pytest.fixture
+def checkpoint(tmp_path):
+    return tmp_path / "checkpoint-10"
+
+
+def test_a_save_is_begun_persisted_and_gets_a_manifest_that_is_true(run_dir, checkpoint):
+    with Recorder(run_dir, run="llama") as recorder:
+        recorder.log(10, loss=2.0, lr=3e-4, grad_norm=0.5)
+        recorder.data(10, source="web", sample_first=7)
+        with recorder.saving(checkpoint, has_optimizer=True, has_rng=False, trainer="loop", parallel={"tp": 2}) as save:
+            write(checkpoint, weights__bin=b"w" * 100_000, optimizer__pt=b"o", empty=b"")
+        assert save.wait(WAIT_S)
+    found = assert_true(checkpoint)
+    assert (found.run, found.step, found.attempt) == ("llama", 10, None)
+    assert (found.loss, found.loss_ema, found.lr, found.grad_norm) == (2.0, 2.0, 3e-4, 0.5)
+    assert (found.has_optimizer, found.has_rng, found.has_scheduler) == (True, False, None)
+    assert (found.parallel, found.data_position) == ({"tp": 2}, {"source": "web", "sample_first": 7})
+    assert found.timing.is_async is False and found.timing.blocked_s == pytest.approx(found.timing.persisted_s, abs=0.1)
+    assert states(run_dir) == ["begun", "persisted", "manifest"]
+    told = events(run_dir)[-1]
+    assert told["step"] == 10 and told["data"]["is_written"] and (told["data"]["files"], told["data"]["bytes"]) == (3, 100_001)
+    text = (checkpoint / manifest.NAME).read_bytes()
+    assert told["data"]["manifest_sha256"] == hashlib.sha256(text).hexdigest()
+    assert [event["data"]["state"] for event in events(run_dir, "phase")] == ["begin", "end"]
+
+
+@pytest.mark.parametrize("mode", ["direct", "queued"])
+def test_values_of_the_manifest_are_those_that_were_logged_last(run_dir, checkpoint, mode):
+    with Recorder(run_dir, run="r", writer=mode) as recorder:
+        for step, loss in ((1, 4.0), (2, float("nan")), (3, 3.0)):
+            recorder.log(step, loss=loss, lr=1e-3, grad_norm=float("inf"), tokens=step * 1000)
+        with recorder.saving(checkpoint, 3):
+            write(checkpoint, a=b"a")
+    found = read(checkpoint)
+    assert (found.loss, found.lr, found.grad_norm, found.tokens) == (3.0, 1e-3, None, 3000)
+    assert found.loss_ema == pytest.approx(4.0 - 0.02)
+
+
+def test_the_manifest_names_the_configuration_and_the_code_of_this_start(run_dir, checkpoint, tmp_path):
+    script = tmp_path / "train.py"
+    script.write_text("print()")
+    with Recorder(run_dir, run="r") as recorder:
+        recorder.describe({"lr": 1}, script=script)
+        recorder._metadata.close()  # the look-ups are done
+        with recorder.saving(checkpoint, 1):
+            write(checkpoint, a=b"a")
+    found = read(checkpoint)
+    assert found.script_sha256 == hashlib.sha256(b"print()").hexdigest()
+    configs = [event["data"]["values"] for event in events(run_dir, "metadata") if event["data"]["section"] == "config"]
+    assert found.config_sha256 == configs[0]["config_sha256"]
+
+
+def test_a_save_that_raises_has_failed_and_the_exception_passes(run_dir, checkpoint):
+    with Recorder(run_dir, run="r") as recorder:
+        with pytest.raises(ZeroDivisionError), recorder.saving(checkpoint, 1) as save:
+            write(checkpoint, half=b"h")
+            raise ZeroDivisionError("disk full")
+        assert save.has_ended and save.wait(0)
+    assert states(run_dir) == ["begun", "failed"]
+    assert events(run_dir)[-1]["data"]["reason"] == "ZeroDivisionError: disk full"
+    assert sorted(os.listdir(checkpoint)) == ["half"]
+
+
+def test_an_async_save_lets_training_go_on_and_is_persisted_from_another_thread(run_dir, checkpoint):
+    clock = ManualClock()
+    with Recorder(run_dir, run="r", clock=clock) as recorder:
+        with recorder.saving(checkpoint, 1, is_async=True) as save:
+            clock.advance(2)
+        clock.advance(1)
+        save.staged()
+        assert not (checkpoint / manifest.NAME).exists()
+        write(checkpoint, a=b"a")
+        clock.advance(4)
+        thread = threading.Thread(target=save.persisted)
+        thread.start()
+        thread.join()
+        save.persisted()  # once is enough
+        assert save.wait(WAIT_S)
+    assert states(run_dir) == ["begun", "staged", "persisted", "manifest"]
+    timing = assert_true(checkpoint).timing
+    assert (timing.blocked_s, timing.staged_s, timing.persisted_s, timing.is_async) == (2, 3, 7, True)
+
+
+@pytest.mark.parametrize(("outcome", "last"), [(None, "manifest"), (OSError("gone"), "failed"), ("cancel", "failed")])
+def test_a_save_follows_a_future(run_dir, checkpoint, outcome, last):
+    with Recorder(run_dir, run="r") as recorder:
+        future = concurrent.futures.Future()
+        with recorder.saving(checkpoint, 1) as save:
+            save.follow(future)
+        assert states(run_dir) == ["begun", "staged"]
+        write(checkpoint, a=b"a")
+        if outcome is None:
+            future.set_result(None)
+        elif outcome == "cancel":
+            future.cancel()
+        else:
+            future.set_exception(outcome)
+        assert save.wait(WAIT_S)
+    assert states(run_dir)[-1] == last
+
+
+class Response:
+    """What dcp.async_save returns with an asynchronous stager."""
+
+    def __init__(self):
+        self.staging_completion = concurrent.futures.Future()
+        self.upload_completion = concurrent.futures.Future()
+
+
+def test_a_save_follows_both_futures_of_an_asynchronous_stager(run_dir, checkpoint):
+    response = Response()
+    with Recorder(run_dir, run="r") as recorder:
+        with recorder.saving(checkpoint, 1) as save:
+            save.follow(response)
+        assert states(run_dir) == ["begun"]
+        response.staging_completion.set_result(None)
+        assert states(run_dir) == ["begun", "staged"]
+        write(checkpoint, a=b"a")
+        response.upload_completion.set_result(None)
+        assert save.wait(WAIT_S)
+    assert states(run_dir) == ["begun", "staged", "persisted", "manifest"]
+
+
+def test_an_async_save_that_is_never_finished_is_told_at_the_end(run_dir, checkpoint):
+    with Recorder(run_dir, run="r") as recorder:
+        with recorder.saving(checkpoint, 1, is_async=True) as save:
+            write(checkpoint, a=b"a")
+        save.staged()
+    assert states(run_dir) == ["begun", "staged", "failed"]
+    assert "not finished when the trainer ended" in events(run_dir)[-1]["text"]
+    assert os.listdir(checkpoint) == ["a"]
+
+
+def test_a_manifest_of_an_earlier_save_goes_away_before_the_first_byte_is_written(run_dir, checkpoint):
+    with Recorder(run_dir, run="r") as recorder:
+        with recorder.saving(checkpoint, 1) as save:
+            write(checkpoint, a=b"a")
+        assert save.wait(WAIT_S)
+        (checkpoint / manifest.rank_name(5)).write_text("{}")  # of a larger world
+        with recorder.saving(checkpoint, 1) as save:
+            assert os.listdir(checkpoint) == ["a"]
+            write(checkpoint, a=b"b")
+        assert save.wait(WAIT_S)
+    assert_true(checkpoint)
+
+
+def test_a_checkpoint_that_is_one_file_has_its_manifest_beside_it(run_dir, tmp_path):
+    path = tmp_path / "last.ckpt"
+    with Recorder(run_dir, run="r") as recorder:
+        with recorder.saving(path, 1) as save:
+            path.write_bytes(b"x" * 5000)
+        assert save.wait(WAIT_S)
+        assert [file.path for file in assert_true(path).files] == ["last.ckpt"]
+        with recorder.saving(path, 2):
+            assert not (tmp_path / "last.ckpt.ckpt_manifest.json").exists()
+            path.write_bytes(b"y" * 5000)
+    assert assert_true(path).step == 2
+
+
+def test_two_saves_at_once_get_a_manifest_each(run_dir, tmp_path):
+    with Recorder(run_dir, run="r") as recorder:
+        first = recorder.saving(tmp_path / "one", 1, is_async=True)
+        second = recorder.saving(tmp_path / "two", 2, is_async=True)
+        write(tmp_path / "two", b=b"2")
+        second.persisted()
+        write(tmp_path / "one", a=b"1")
+        first.persisted()
+        assert first.wait(WAIT_S) and second.wait(WAIT_S)
+    assert (assert_true(tmp_path / "one").step, assert_true(tmp_path / "two").step) == (1, 2)
+
+
+def test_unfinished_growing_and_foreign_files_are_in_no_manifest(run_dir, checkpoint, tmp_path):
+    (tmp_path.parent / "secret").write_bytes(b"s")
+    (tmp_path / "blob").write_bytes(b"shared")
+    with Recorder(run_dir, run="r") as recorder, recorder.saving(checkpoint, 1):
+        write(checkpoint, a=b"a", x__tmp=b"t", train__log=b"l")
+        (checkpoint / ".tmpabc").write_bytes(b"t")
+        os.mkfifo(checkpoint / "fifo")
+        (checkpoint / "out").symlink_to(tmp_path.parent / "secret")
+        (checkpoint / "in").symlink_to(tmp_path / "blob")
+        (checkpoint / "gone").symlink_to(tmp_path / "nothing")
+        (checkpoint / "deep").mkdir()
+        (checkpoint / "deep" / "b").write_bytes(b"b")
+    assert [file.path for file in read(checkpoint).files] == ["a", "deep/b", "in"]
+
+
+HOSTILE = [b"a\xff.bin", "ü.bin".encode(), b"new\nline", b'quo"te', b"-rf", b" ", b"a" * 250]
+
+
+def test_names_of_any_bytes_come_through(run_dir, tmp_path):
+    checkpoint = tmp_path / os.fsdecode(b"ckpt\xff-10")
+    with Recorder(run_dir, run="r") as recorder, recorder.saving(checkpoint, 1):
+        checkpoint.mkdir()
+        for name in HOSTILE:
+            (checkpoint / os.fsdecode(name)).write_bytes(name)
+    assert {file.path for file in assert_true(checkpoint).files} == {os.fsdecode(name) for name in HOSTILE}
+    assert events(run_dir)[0]["data"]["path"] == str(tmp_path / "ckpt\\udcff-10")
+
+
+class Hostile:
+    def __str__(self):
+        raise RuntimeError("no text")
+
+    __fspath__ = __float__ = __iter__ = __bool__ = __eq__ = __str__
+    __hash__ = None
+
+
+@pytest.mark.parametrize("path", [None, 5, "", b"\xff", "a\0b", Hostile(), [], "x" * 5000, "/proc/self/nothing", "s3://bucket/x"])
+def test_whatever_is_given_as_a_path_nothing_raises(run_dir, path, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with Recorder(run_dir, run="r") as recorder:
+        with recorder.saving(path, 1) as save:
+            pass
+        save.staged()
+        save.persisted()
+        save.failed(Hostile())
+        save.follow(Hostile())
+        assert save.wait(WAIT_S)
+        recorder.deleted(path)
+        recorder.copied(path, path, Hostile())
+        recorder.resumed(1, path=path)
+    assert (run_dir / "metrics.rank00000.jsonl").exists()
+
+
+def test_facts_that_cannot_be_used_are_counted_and_the_manifest_comes_without_them(run_dir, checkpoint):
+    with Recorder(run_dir, run="r") as recorder:
+        facts = {"has_rng": "yes", "parallel": {"tp": Hostile(), "pp": 2}, "nonsense": 1, "keep": Hostile(), "trainer": 5}
+        with recorder.saving(checkpoint, 1, has_optimizer=True, **facts):
+            write(checkpoint, a=b"a")
+        assert recorder.errors == 2
+    found = read(checkpoint)
+    assert (found.has_optimizer, found.has_rng, found.parallel, found.trainer) == (True, None, {"pp": 2}, "5")
+
+
+def test_a_checkpoint_that_is_not_there_gets_no_manifest_and_that_is_told(run_dir, checkpoint):
+    with Recorder(run_dir, run="r") as recorder:
+        with recorder.saving(checkpoint, 1) as save:
+            pass
+        assert save.wait(WAIT_S)
+    assert states(run_dir) == ["begun", "persisted", "deleted"]
+
+
+def test_an_empty_directory_gets_no_manifest_and_that_is_told(run_dir, checkpoint):
+    with Recorder(run_dir, run="r") as recorder, recorder.saving(checkpoint, 1):
+        checkpoint.mkdir()
+    assert os.listdir(checkpoint) == []
+    assert events(run_dir)[-1]["data"]["reason"] == "there are no files in it"
+
+
+def test_the_directory_keeps_its_own_time_because_trainers_rotate_by_it(run_dir, checkpoint):
+    with Recorder(run_dir, run="r") as recorder:
+        with recorder.saving(checkpoint, 1) as save:
+            write(checkpoint, a=b"a")
+            os.utime(checkpoint, ns=(10**18, 10**18))
+        assert save.wait(WAIT_S)
+    assert (checkpoint / manifest.NAME).exists() and checkpoint.stat().st_mtime_ns == 10**18
+
+
+def test_without_xxhash_the_standard_library_hashes(run_dir, checkpoint, monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "xxhash", None)
+    with Recorder(run_dir, run="r") as recorder, recorder.saving(checkpoint, 1):
+        write(checkpoint, a=b"a")
+    assert read(checkpoint).algorithm == "sha256"
+    assert_true(checkpoint)
+
+
+def test_a_step_that_nobody_told_gets_no_manifest(run_dir, checkpoint):
+    with Recorder(run_dir, run="r") as recorder:
+        with recorder.saving(checkpoint):
+            write(checkpoint, a=b"a")
+        assert recorder.errors == 1
+    assert os.listdir(checkpoint) == ["a"]
+
+
+def test_saves_after_close_are_counted_and_write_nothing(run_dir, checkpoint):
+    recorder = Recorder(run_dir, run="r")
+    recorder.close()
+    with recorder.saving(checkpoint, 1):
+        write(checkpoint, a=b"a")
+    assert recorder.errors >= 1 and os.listdir(checkpoint) == ["a"]
+
+
+# Ranks
+
+
+def ranks_of(run_dir, count, **more):
+    return [Recorder(run_dir, run="r", rank=rank, world_size=count, **more) for rank in range(count)]
+
+
+def test_each_rank_hashes_what_it_wrote_and_rank_0_the_rest(run_dir, checkpoint):
+    recorders = ranks_of(run_dir, 3)
+    saves = [recorder.saving(checkpoint, 10) for recorder in recorders]
+    for rank in (2, 0, 1):
+        checkpoint.mkdir(exist_ok=True)
+        (checkpoint / f"__{rank}_0.distcp").write_bytes(b"%d" % rank)
+        if rank == 0:
+            (checkpoint / ".metadata").write_bytes(b"m")
+    for save in saves:
+        save.persisted()
+    assert all(save.wait(WAIT_S) for save in saves)
+    for recorder in recorders:
+        recorder.close()
+    found = assert_true(checkpoint)
+    assert {file.path: file.rank for file in found.files} == {
+        ".metadata": 0, "__0_0.distcp": 0, "__1_0.distcp": 1, "__2_0.distcp": 2,
+    }  # fmt: skip
+    assert (found.ranks, found.world_size, found.is_whole) == ((0, 1, 2), 3, True)
+    assert states(run_dir) == ["begun", "persisted", "manifest"]
+    assert states(run_dir, rank=1) == states(run_dir, rank=2) == []
+
+
+def test_ranks_may_say_which_files_are_theirs(run_dir, checkpoint):
+    recorders = ranks_of(run_dir, 2)
+    one = recorders[1].saving(checkpoint, 10, files=["b.bin", checkpoint / "sub" / "c.bin", "../outside", "/etc/passwd"])
+    zero = recorders[0].saving(checkpoint, 10)
+    write(checkpoint, a__bin=b"a", b__bin=b"b")
+    (checkpoint / "sub").mkdir()
+    (checkpoint / "sub" / "c.bin").write_bytes(b"c")
+    one.persisted()
+    zero.persisted()
+    assert zero.wait(WAIT_S)
+    for recorder in recorders:
+        recorder.close()
+    assert {file.path: file.rank for file in assert_true(checkpoint).files} == {"a.bin": 0, "b.bin": 1, "sub/c.bin": 1}
+
+
+def test_a_rank_that_never_comes_is_named_and_no_merged_manifest_is_written(run_dir, checkpoint, monkeypatch):
+    monkeypatch.setattr(manifest_job, "PARTS_WAIT_S", 0.0)
+    recorders = ranks_of(run_dir, 3)
+    saves = [recorder.saving(checkpoint, 10) for recorder in recorders[:2]]
+    write(checkpoint, a=b"a")
+    saves[1].persisted()
+    saves[1].wait(WAIT_S)
+    saves[0].persisted()
+    assert saves[0].wait(WAIT_S)
+    for recorder in recorders:
+        recorder.close()
+    told = events(run_dir)[-1]["data"]
+    assert (told["state"], told["is_written"], told["ranks_missing"]) == ("manifest", False, [2])
+    assert sorted(os.listdir(checkpoint)) == ["a", manifest.rank_name(0), manifest.rank_name(1)]
+
+
+def test_a_part_of_an_earlier_launch_is_not_taken(run_dir, checkpoint, monkeypatch):
+    monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "0")
+    checkpoint.mkdir()
+    (checkpoint / "__1_0.distcp").write_bytes(b"old")
+    before = Recorder(run_dir, run="r", rank=1, world_size=2)
+    with before.saving(checkpoint, 10) as save:
+        pass
+    save.wait(WAIT_S)
+    before.close()
+    monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "1")
+    monkeypatch.setattr(manifest_job, "PARTS_WAIT_S", 0.0)
+    with Recorder(run_dir, run="r", world_size=2) as recorder, recorder.saving(checkpoint, 10):
+        (checkpoint / "__0_0.distcp").write_bytes(b"new")
+    assert events(run_dir)[-1]["data"]["ranks_missing"] == [1]
+
+
+def test_ranks_with_other_hashes_are_hashed_again_by_rank_0(run_dir, checkpoint, monkeypatch):
+    recorders = ranks_of(run_dir, 2)
+    one = recorders[1].saving(checkpoint, 10)
+    monkeypatch.setitem(__import__("sys").modules, "xxhash", None)
+    zero = recorders[0].saving(checkpoint, 10)
+    checkpoint.mkdir()
+    (checkpoint / "__1_0.distcp").write_bytes(b"1")
+    one.persisted()
+    zero.persisted()
+    assert zero.wait(WAIT_S)
+    for recorder in recorders:
+        recorder.close()
+    assert {file.path: file.rank for file in assert_true(checkpoint).files} == {"__1_0.distcp": 0}
+
+
+def test_a_rank_without_a_file_of_its_own_writes_its_part(run_dir, checkpoint):
+    other = Saves("r", rank=1, world_size=2)
+    with Recorder(run_dir, run="r", world_size=2) as recorder:
+        theirs = other.begin(checkpoint, 10)
+        with recorder.saving(checkpoint, 10) as save:
+            write(checkpoint, a=b"a")
+            (checkpoint / "rng_state_1.pth").write_bytes(b"r")
+        theirs.persisted()
+        assert save.wait(WAIT_S)
+    other.close()
+    assert {file.path: file.rank for file in assert_true(checkpoint).files} == {"a": 0, "rng_state_1.pth": 1}
+
+
+@pytest.mark.parametrize(
+    ("name", "rank"),
+    [
+        ("__3_0.distcp", 3), ("optimizer_0/__3_1.distcp", 3), ("rng_state_3.pth", 3), ("rng_state.pth", None),
+        ("random_states_3.pkl", 3), ("train/rank3.pt", 3), ("ep0-ba10-rank3.pt", 3), ("state_00000010_00003.bin", 3),
+        ("items/ocdbt.process_3/d/abc", 3), ("zero_pp_rank_3_mp_rank_00_optim_states.pt", 3), ("mp_rank_03_model_states.pt", None),
+        ("zero_pp_rank_3_mp_rank_01_optim_states.pt", None), ("__9_0.distcp", None), ("model.safetensors", None),
+    ],
+)  # fmt: skip
+def test_names_tell_the_rank_that_wrote_a_file(name, rank):
+    assert rank_of(name, 8) == rank
+
+
+@given(st.text(max_size=300))
+@settings(max_examples=300)
+def test_any_name_has_a_rank_or_none_and_stays_inside(name):
+    rank = rank_of(name, 8)
+    assert rank is None or 0 <= rank < 8
+    if "\0" not in name:
+        assert all(not one.startswith("../") for one in named("/checkpoint", [name]))
+
+
+def test_copies_are_compared_with_the_manifest_of_their_source(run_dir, checkpoint, tmp_path):
+    shared, broken = tmp_path / "shared", tmp_path / "broken"
+    with Recorder(run_dir, run="r") as recorder:
+        with recorder.saving(checkpoint, 10):
+            write(checkpoint, a=b"a", b=b"b")
+        write(shared, a=b"a", b=b"b")
+        write(broken, a=b"a", b=b"B")
+        recorder.copied(checkpoint, shared, seconds=1.5)
+        recorder.copied(checkpoint, broken)
+        recorder.copied(tmp_path / "nothing", shared)
+    assert assert_true(shared).timing.copied_to_shared_s == 1.5
+    assert sorted(os.listdir(broken)) == ["a", "b"]
+    good, bad, none = events(run_dir)[-3:]
+    assert good["data"] == {
+        "state": "persisted", "path": str(shared), "copy_of": str(checkpoint), "is_equal": True, "files": 2, "bytes": 2,
+        "copied_to_shared_s": 1.5,
+    }  # fmt: skip
+    assert (bad["data"]["state"], bad["data"]["is_equal"], bad["data"]["reasons"]) == ("failed", False, ["b has other bytes"])
+    assert (none["data"]["state"], none["data"]["is_written"]) == ("manifest", False) and "no manifest" in none["text"]
+
+
+def test_a_resume_tells_what_is_as_it_was_when_the_checkpoint_was_saved(run_dir, checkpoint):
+    with Recorder(run_dir, run="r") as recorder:
+        recorder.describe({"lr": 1})
+        recorder._metadata.close()
+        recorder.log(10, loss=2.5)
+        with recorder.saving(checkpoint, 10, has_optimizer=False):
+            write(checkpoint, a=b"a", b=b"b")
+    (checkpoint / "b").write_bytes(b"longer")
+    with Recorder(run_dir, run="r") as recorder:
+        recorder.resumed(11, path=checkpoint)
+        recorder.describe({"lr": 2})
+        recorder._metadata.close()
+        with recorder.saving(checkpoint.with_name("checkpoint-20"), 20):
+            write(checkpoint.with_name("checkpoint-20"), a=b"a")
+    (told,) = [event for event in events(run_dir, "message") if "resume_check" in event["data"]]
+    check = told["data"]["resume_check"]
+    assert check["step"] == 10 and check["step_is_equal"] is False and check["loss_before"] == 2.5
+    assert (check["config_is_equal"], check["script_is_equal"], check["has_optimizer"]) == (False, True, False)
+    assert (check["files_missing"], check["files_of_other_size"]) == ([], ["b"])
+    assert "no optimizer state" in told["text"] and "the config changed" in told["text"]
+    origin = read(checkpoint.with_name("checkpoint-20")).resumed_from
+    assert origin == {"step": 11, "path": str(checkpoint), "manifest_sha256": check["manifest_sha256"]}
+
+
+def test_a_resume_from_a_checkpoint_without_a_manifest_is_told_as_it_was(run_dir, checkpoint):
+    write(checkpoint, a=b"a")
+    with Recorder(run_dir, run="r") as recorder:
+        recorder.resumed(10, checkpoint=checkpoint)
+    assert [event["step"] for event in events(run_dir, "resume")] == [10] and events(run_dir, "message") == []
+
+
+def test_a_manifest_that_cannot_be_used_is_told_at_the_resume(run_dir, checkpoint):
+    write(checkpoint, a=b"a")
+    (checkpoint / manifest.NAME).write_text('{"schema":99}')
+    with Recorder(run_dir, run="r") as recorder:
+        recorder.resumed(10, path=checkpoint)
+    assert "cannot be used: schema '99'" in events(run_dir, "message")[-1]["text"]
