@@ -306,8 +306,8 @@ def test_names_with_newlines_and_bytes_that_are_no_text_stay_on_one_line(tmp_pat
 
 
 def test_unknown_layouts_say_what_was_seen(tmp_path):
-    directory = make.write_parts(tmp_path / "step_100", {".metadata": b"x", "__0_0.distcp": b"y"})
-    report = inspect(str(directory))
+    directory = make.write_parts(tmp_path / "step_100" / "inner", {".metadata": b"x", "__0_0.distcp": b"y"})
+    report = inspect(str(directory.parent))
     assert (report.state, report.step) == ("unknown_format", 100)
     assert "PyTorch distributed" in report.reasons[0]
     other = make.write_parts(tmp_path / "global_step5", {"readme.txt": b"x"})

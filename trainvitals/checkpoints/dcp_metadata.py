@@ -95,7 +95,8 @@ def read(source: Callable[[int, int], bytes], size: int) -> DcpMetadata:
         raise BadMetadata(f"is no valid pickle: {error}") from error
     unexpected = _checked_globals(pickled.globals)
     root = pickled.value
-    if type(root) is not Instance or root.name not in {f"{prefix}Metadata" for prefix in _PREFIXES}:
+    # Forks of Megatron-Core pickle a class of their own that adds a field.
+    if type(root) is not Instance or not root.name.endswith("Metadata") or type(root.state) is not dict:
         raise BadMetadata("does not describe a PyTorch distributed checkpoint")
     return collector.result(root.state, unexpected)
 

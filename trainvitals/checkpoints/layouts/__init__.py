@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from trainvitals.checkpoints.files import Listing
+from trainvitals.checkpoints.layouts.accelerate import Accelerate
 from trainvitals.checkpoints.layouts.base import Facts, Layout
 from trainvitals.checkpoints.layouts.composer import Composer
 from trainvitals.checkpoints.layouts.dcp import Dcp
+from trainvitals.checkpoints.layouts.deepspeed import DeepSpeed
 from trainvitals.checkpoints.layouts.deepspeed_universal import DeepSpeedUniversal
 from trainvitals.checkpoints.layouts.huggingface import HuggingFace
 from trainvitals.checkpoints.layouts.lightning import Lightning
 from trainvitals.checkpoints.layouts.llm_c import LlmC
+from trainvitals.checkpoints.layouts.megatron import Megatron
+from trainvitals.checkpoints.layouts.megatron_legacy import MegatronLegacy
 from trainvitals.checkpoints.layouts.nanogpt import NanoGpt
 from trainvitals.checkpoints.layouts.nemo import NeMo
 from trainvitals.checkpoints.layouts.olmo import Olmo
@@ -29,6 +33,10 @@ LAYOUTS: tuple[Layout, ...] = (
     Composer(),
     LlmC(),
     NanoGpt(),
+    Megatron(),
+    MegatronLegacy(),
+    DeepSpeed(),
+    Accelerate(),
     Dcp(),
 )
 #: Files of many makers. What is recognised as a trainer's own, of which no reader above can judge completeness, is not theirs.

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Mapping
 from typing import Any
 
 from trainvitals.checkpoints import parts
 from trainvitals.checkpoints.files import TEMPORARY_NAME, Listing, printable
 from trainvitals.checkpoints.findings import Findings
-from trainvitals.checkpoints.layouts.base import Facts, Layout
+from trainvitals.checkpoints.layouts import embedded, grid
+from trainvitals.checkpoints.layouts.base import Facts, Layout, Range
 
 MARKER = "trainer_state.json"
 #: It holds the whole log history; above this it is parsed only when the structure is looked at, once per checkpoint.
@@ -52,7 +54,8 @@ class HuggingFace(Layout):
         named_step = _DIRECTORY.match(listing.name)
         step = int(named_step[1]) if named_step else None
         has_optimizer = any(_OPTIMIZER.match(name) for name in names)
-        _check_names(listing, has_optimizer, findings)
+        inner = embedded.look(listing, findings, into_files=into_files)
+        _check_names(listing, has_optimizer, inner.world_size, findings)
         loss = None
         is_long = any(entry.name == MARKER and entry.size > LONG_MARKER_BYTES for entry in listing.entries)
         state = None
@@ -62,23 +65,43 @@ class HuggingFace(Layout):
             step, loss = _state(state, step, findings)
         if into_files:
             _check_files(listing, findings)
-        return Facts(step, has_optimizer, loss)
+        ranks = _ranks(names)
+        return Facts(
+            step,
+            has_optimizer,
+            loss,
+            has_rng=bool(ranks) or "rng_state.pth" in names,
+            has_scheduler="scheduler.pt" in names or inner.has_scheduler or False,
+            # The Trainer skips the batches that were used up: global_step is its data position.
+            has_data_position=MARKER in names,
+            world_size=len(ranks) or inner.world_size,
+            parallel=inner.parallel,
+        )
+
+    def ranges(self, listing: Listing) -> Mapping[str, tuple[Range, ...]]:
+        return embedded.ranges(listing)
 
 
 def _is_known(name: str) -> bool:
     return any(pattern.match(name) for pattern in (_WEIGHTS, _OPTIMIZER, _RNG, _INDEX, _BESIDE))
 
 
-def _check_names(listing: Listing, has_optimizer: bool, findings: Findings) -> None:
+def _ranks(names: frozenset[str]) -> set[int]:
+    return {int(found[1]) for name in names if (found := _RNG.match(name))}
+
+
+def _check_names(listing: Listing, has_optimizer: bool, world_size: int | None, findings: Findings) -> None:
     names = listing.names
     if MARKER not in names:
         findings.missing.append(f"{MARKER} is missing: it is written last, so the save did not finish")
     if not any(_WEIGHTS.match(name) for name in names):
         findings.missing.append("no model weights")
     parts.check_shards(names, findings)
-    ranks = {int(found[1]) for name in names if (found := _RNG.match(name))}
-    if ranks and len(ranks) <= max(ranks):
-        findings.missing.append(f"rng_state of {max(ranks) + 1 - len(ranks)} ranks is missing (the highest rank is {max(ranks)})")
+    ranks = _ranks(names)
+    count, first = grid.lacking(ranks, world_size)
+    if ranks and count:
+        highest = f"the highest rank is {max(ranks)}" if world_size is None else f"{world_size} ranks wrote it"
+        findings.missing.append(f"rng_state of {count} ranks is missing, the first is rng_state_{first}.pth ({highest})")
     # With save_only_model the Trainer leaves out all of these together; one alone has lost the others.
     together = {
         "the optimizer state": has_optimizer,
@@ -116,12 +139,13 @@ def _state(state: Any, step: int | None, findings: Findings) -> tuple[int | None
 
 def _check_files(listing: Listing, findings: Findings) -> None:
     expected: dict[str, set[str]] = {}
+    inside = tuple(embedded.prefixes(listing.names))
     for name in sorted(listing.names):
         if _INDEX.match(name):
             expected |= parts.check_index(listing, name, findings)
     for entry in listing.entries:
         name = entry.name
-        if TEMPORARY_NAME.search(name) or name == MARKER or _INDEX.match(name):
+        if TEMPORARY_NAME.search(name) or name == MARKER or _INDEX.match(name) or name.startswith(inside):
             continue
         if name.endswith(".safetensors"):
             parts.check_safetensors(listing, entry, findings, expected.get(name))
@@ -129,7 +153,3 @@ def _check_files(listing: Listing, findings: Findings) -> None:
             parts.check_torch(listing, entry, findings)
         elif name.endswith(".json"):
             parts.read_json(listing, name, findings, allow_nonfinite=True)
-        elif name.endswith(".distcp"):
-            findings.unproven.append(
-                f"{printable(name)} is part of a PyTorch distributed checkpoint, which this version cannot prove"
-            )
