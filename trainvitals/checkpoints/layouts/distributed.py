@@ -25,11 +25,16 @@ def look(listing: Listing, findings: Findings, *, into_files: bool, prefix: str 
     """As ``Layout.look`` for the part below ``prefix``; nothing is known of a step there."""
     found = Findings()
     facts = dcp.look_at_shards(below(listing, prefix), found, into_files=into_files)
+    take(findings, found, prefix)
+    return facts
+
+
+def take(findings: Findings, found: Findings, prefix: str) -> None:
+    """Put what was found in the part below ``prefix`` to the rest; sentences name the directory."""
     place = f"{printable(prefix)} " if prefix else ""
     for kind in ("missing", "damaged", "unproven", "unreadable", "notes"):
         getattr(findings, kind).extend(place + text for text in getattr(found, kind))
     findings.vanished |= found.vanished
-    return facts
 
 
 def ranges(listing: Listing, prefix: str = "") -> Mapping[str, tuple[Range, ...]]:

@@ -14,6 +14,7 @@ from trainvitals.checkpoints.files import Entry, Listing, printable
 from trainvitals.checkpoints.findings import Findings
 from trainvitals.checkpoints.layouts import distributed, lightning
 from trainvitals.checkpoints.layouts.base import Facts, Layout, Range
+from trainvitals.checkpoints.layouts.megatron import Megatron
 
 #: ``megatron_gpt--val_loss=2.51-step=500-consumed_samples=16000.0-last``: exp_manager's default joins name and metric by two dashes.
 _NAME = r"(?=.{1,300}?--).{0,300}?-(?:step|epoch|val_loss|train_loss|reduced_train_loss)=\d.{0,300}|.{0,300}?consumed_samples=\d.{0,300}"
@@ -65,7 +66,9 @@ class NeMo(Layout):
     @staticmethod
     def _directory(listing: Listing, findings: Findings, named: int | None, into_files: bool) -> Facts:
         prefix = _prefix(listing)
-        facts = distributed.look(listing, findings, into_files=into_files, prefix=prefix)
+        found = Findings()
+        facts = Megatron().look(distributed.below(listing, prefix), found, into_files=into_files)
+        distributed.take(findings, found, prefix)
         if into_files:
             for entry in listing.entries:
                 if entry.name.startswith("context/") and entry.name.endswith(".json"):
