@@ -13,6 +13,8 @@ from trainvitals.detect.annotations import points_of, rules_of
 from trainvitals.detect.base import FamilyDetector, Tuned
 from trainvitals.detect.breaker import BreakerLimits, Decision, DefaultLimits
 from trainvitals.detect.breaker_rule import BreakerDetector
+from trainvitals.detect.checkpoint_saves import SaveDetector
+from trainvitals.detect.checkpoints import CheckpointDetector
 from trainvitals.detect.config_change import ConfigChangeDetector
 from trainvitals.detect.faults import FaultDetector
 from trainvitals.detect.findings import Context
@@ -54,7 +56,7 @@ class Engine(Stateful):
 
     STATE = (
         "_context", "_nonfinite", "_loss", "_shift", "_trend", "_drop", "_rebound", "_grad_norm", "_throughput", "_stall",
-        "_liveness", "_faults", "_config_change", "_lr", "_ranks", "_pause", "_breaker", "_late", "_is_starting", "_resume_step", "_gaps", "_paused_steps", "_usual", "_notes",
+        "_liveness", "_faults", "_config_change", "_lr", "_ranks", "_pause", "_saves", "_checkpoints", "_breaker", "_late", "_is_starting", "_resume_step", "_gaps", "_paused_steps", "_usual", "_notes",
     )  # fmt: skip
 
     def __init__(
@@ -81,12 +83,15 @@ class Engine(Stateful):
         self._lr = LrDetector(context, tuned, lr_schedule)
         self._ranks = RankDetector(context, tuned)
         self._pause = PauseDetector(context, tuned)
+        self._saves = SaveDetector(context, tuned)
+        self._checkpoints = CheckpointDetector(context, tuned, self._loss, self._saves)
         self._breaker = BreakerDetector(context, tuned, self._loss, DefaultLimits() if breaker is None else breaker)
-        # Order matters: the first two decide what may be believed, later ones read the loss detector.
+        # Order matters: the first two decide what may be believed, later ones read the loss detector; what a start could have
+        # gone on from is asked before the saves forget it.
         self._detectors: tuple[FamilyDetector, ...] = (
             self._nonfinite, self._drop, self._loss, self._shift, self._trend, self._rebound, self._grad_norm,
             self._throughput, self._stall, self._liveness, self._faults, self._config_change, self._lr,
-            self._ranks, self._pause, self._breaker,
+            self._ranks, self._pause, self._checkpoints, self._saves, self._breaker,
         )  # fmt: skip
         self._late: list[dict[str, Any]] = []
         self._is_starting = False
@@ -142,7 +147,8 @@ class Engine(Stateful):
 
     def tick(self, now_ns: int) -> list[Finding]:
         """Time has passed. Call it only when everything written so far has been read, or old data looks like a stall."""
-        return self._stall.tick(now_ns) + self._liveness.tick(now_ns) + self._faults.tick(now_ns)
+        timed = (self._stall, self._liveness, self._faults, self._saves, self._checkpoints)
+        return [finding for detector in timed for finding in detector.tick(now_ns)]
 
     def finish(self) -> list[Finding]:
         """No more records will come: what is still unreported. Nothing that is open is closed."""

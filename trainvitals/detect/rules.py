@@ -51,6 +51,13 @@ RULES: Mapping[str, Rule] = MappingProxyType(
         "nccl_timeout": Rule("liveness", "critical; info when steps go on", "with the next start or step", "a collective did not end: which ranks waited, which said nothing"),
         "out_of_memory": Rule("liveness", "critical; info when steps go on", "with the next start or step", "GPU or host memory was used up: rank and host where the log tells them"),
         "pause_not_honoured": Rule("control", "critical", "when it pauses, ends, or is no longer asked to", "a pause was asked for, and steps go on or the trainer could not"),
+        "checkpoint_corrupt": Rule("checkpoint", "warning; critical when it is the last one, when a restart would load it for 30 minutes, or when the newest good one is 3 intervals old; info for litter of an old start", "when it is good or gone", "a checkpoint is incomplete or corrupt although nothing writes it any more"),
+        "checkpoint_no_optimizer": Rule("checkpoint", "warning; info for a last save or weights saved in between", "with the next one that holds it", "the newest checkpoint holds no optimizer state: a restart from it begins with an empty one"),
+        "checkpoint_stuck": Rule("checkpoint", "warning", "when it is done, deleted, or followed by another", "a save began and is not durable after three times the usual, or it failed"),
+        "checkpoint_overdue": Rule("checkpoint", "warning", "with the next save", "no save for twice the usual interval, in steps and in time, while steps go on"),
+        "checkpoint_blocking": Rule("checkpoint", "warning; info when only the steps around the saves tell it", "when it is well below", "saves hold up the training for more than 5 % of the time, or twice as long as before"),
+        "checkpoint_too_few_verified": Rule("checkpoint", "warning; info when enough are complete and none can be proven", "when there are two", "fewer than two verified checkpoints on disk: one bad file and the run is lost"),
+        "resume_behind": Rule("checkpoint", "warning; critical when it costs 4 hours; info when it goes back before a loss incident", "when the steps are passed again, the pointer is right, or with the next start", "a start went on from an older checkpoint than it could, or from scratch; or a restart would"),
         "breaker_alert": Rule("breaker", "warning", "at once", "anomalous points in a row: [breaker] anomalous_action = \"pause\" would pause here"),
         "breaker_trip": Rule("breaker", "critical", "at once", "here the circuit breaker, armed, would pause"),
     }

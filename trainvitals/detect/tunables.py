@@ -198,6 +198,41 @@ _TABLE: dict[str, dict[str, Tunable]] = {
         "min_wait_s": Tunable(10.0, "s", "... and the time until the trainer must have seen it"),
         "points_without_time": Tunable(20, "points", "the same for a source that tells no times"),
     },
+    "checkpoint_corrupt": {
+        "critical_after_s": Tunable(1800.0, "s", "a damaged one that a restart would load is critical after this"),
+        "critical_intervals": Tunable(3.0, "intervals between saves", "... and any damaged one when the newest good one is this old"),
+    },
+    "checkpoint_no_optimizer": {
+        "points": Tunable(10, "points", "points after it: before that it may be the last save of the run, which needs none"),
+        "saves": Tunable(2, "saves", "saves in a row without it, in a run that saved it before"),
+        "intervals": Tunable(1.5, "intervals between saves", "... and the last one that holds it is this old"),
+    },
+    "checkpoint_stuck": {
+        "factor": Tunable(3.0, "factor", "times the usual time from begin to durable"),
+        "floor_s": Tunable(600.0, "s", "the deadline is never shorter"),
+        "first_save_s": Tunable(3600.0, "s", "deadline of the first three saves"),
+    },
+    "checkpoint_overdue": {
+        "factor": Tunable(2.0, "factor", "times the usual interval, in steps and in time"),
+        "disk_lag_s": Tunable(300.0, "s", "... and this much more before one is missed on disk: it is seen there later"),
+        "gaps": Tunable(3, "intervals", "intervals of nearly the same length that make it usual (fewer where the settings declare it)"),
+    },
+    "checkpoint_blocking": {
+        "share": Tunable(0.05, "share of the time", "time that saves block the training"),
+        "saves": Tunable(3, "saves", "saves that are counted for it"),
+        "min_window_s": Tunable(600.0, "s", "... and the time that they must span"),
+        "jump": Tunable(2.0, "factor", "blocked time of the last three saves against the ones before"),
+        "jump_floor_s": Tunable(10.0, "s", "... and at least this much longer"),
+    },
+    "checkpoint_too_few_verified": {
+        "verified": Tunable(2, "checkpoints", "verified ones that must be on disk"),
+        "after_saves": Tunable(3, "saves", "saves before they must be there"),
+        "after_s": Tunable(1800.0, "s", "for this long: verifying takes its time"),
+    },
+    "resume_behind": {
+        "critical_redo_s": Tunable(14_400.0, "s", "training that is done again: critical"),
+        "pointer_after_s": Tunable(600.0, "s", "what a restart would load must be wrong for this long"),
+    },
     "nccl_timeout": {
         "fault_grace_s": Tunable(60.0, "s", "no step for this long after it: critical"),
     },
