@@ -112,6 +112,14 @@ class WatchSettings:
     checkpoint_scan_s: float = setting(10.0, "seconds between two scans of the checkpoint directories")
     checkpoint_settle_s: float = setting(10.0, "seconds that a checkpoint must stand still before anything bad is said of it")
     checkpoint_unfinished_s: float = setting(30.0, "the same for the newest one, which a trainer may write with long pauses")
+    checkpoint_content: str = setting(
+        "all", "checkpoints whose every byte is read and compared (level content)", choices=("all", "newest", "off")
+    )
+    checkpoint_mb_per_s: float = setting(200.0, "MB/s read for that, except of the newest, which is read at once; 0 = no limit")
+    checkpoint_load: str = setting(
+        "newest", "checkpoints that are loaded in a child process (level load)", choices=("newest", "off")
+    )
+    checkpoint_recheck_days: float = setting(7.0, "days after which the content is compared again, 0 = never")
     heartbeat_s: float = setting(2.0, "seconds between two heartbeats of the watchdog")
 
 

@@ -15,8 +15,9 @@ _ELIGIBLE = (CheckpointState.VERIFIED, CheckpointState.COMPLETE)
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """mb_per_s: for all but the newest, 0 = no limit. loads: which are loaded in a child. recheck_days: 0 = never again."""
+    """contents: which are read. mb_per_s: for all but the newest, 0 = no limit. loads: which are loaded in a child. recheck_days: 0 = never again."""
 
+    contents: Literal["all", "newest", "off"] = "all"
     mb_per_s: float = 200.0
     loads: Literal["newest", "off"] = "newest"
     recheck_days: float = 7.0
@@ -52,7 +53,8 @@ class Job:
 
 def next_job(candidates: Sequence[Candidate], now_ns: int, policy: Policy) -> Job | None:
     """``candidates``: newest first, all that are known. None: nothing is due."""
-    eligible = [one for one in candidates if one.report.state in _ELIGIBLE and one.report.files]
+    read = {"all": candidates, "newest": candidates[:1], "off": ()}[policy.contents]
+    eligible = [one for one in read if one.report.state in _ELIGIBLE and one.report.files]
     newest = candidates[0] if candidates else None
     never = [one for one in eligible if one.looked != one.signature]
     again = [one for one in eligible if one.looked == one.signature and _is_due(one, now_ns, policy)]

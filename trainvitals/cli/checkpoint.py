@@ -44,7 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="before a resume, within a minute: is what was verified before (--record, or a manifest) as it was?",
     )
     parser.add_argument(
-        "--record", metavar="DIR", help="directory in which hashes are kept and compared with (watch: RUN_DIR/checkpoints/hashes)"
+        "--record", metavar="DIR", help="directory in which hashes are kept and compared with (watch: RUN_DIR/checkpoint_hashes)"
     )
     parser.add_argument("--share", metavar="K/N", help="level content of the K-th of N parts only; the hashes go to --record")
     parser.add_argument(

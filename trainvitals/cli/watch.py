@@ -18,6 +18,7 @@ from trainvitals import settings as settings_module
 from trainvitals.attempts import hold_watch_lock
 from trainvitals.checkpoints.life import Patience
 from trainvitals.checkpoints.watcher import CheckpointWatcher
+from trainvitals.cli.watch_checkpoints import checkpoint_verifier
 from trainvitals.clock import Clock, StopSignal, SystemClock
 from trainvitals.errors import InputError, SettingsError, StoreUnavailable
 from trainvitals.hook.process import pid_namespace
@@ -92,7 +93,8 @@ def build(settings: Settings, run_settings: RunSettings, store: Sink, clock: Clo
     """A watchdog with its real parts."""
     host = socket.gethostname()
     patience = Patience(settings.watch.checkpoint_settle_s, settings.watch.checkpoint_unfinished_s)
-    watcher = CheckpointWatcher(run_settings.checkpoints, clock, patience)
+    verifier = checkpoint_verifier(settings, run_settings, clock, in_thread=scan_in_thread)
+    watcher = CheckpointWatcher(run_settings.checkpoints, clock, patience, verifier=verifier, run=run_settings.name)
     return Watchdog(
         settings, run_settings, store, clock,
         sources=RunSources(
