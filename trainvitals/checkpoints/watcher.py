@@ -107,7 +107,7 @@ class CheckpointWatcher:
             if self._is_unmounted(directory, is_empty=not paths):
                 self._trouble(f"{printable(directory)} is empty and on another file system than before: is it mounted?")
                 continue
-            known_here = [path for path in self._known if os.path.dirname(path) == directory and path not in paths]  # noqa: PTH120
+            known_here = [path for path in self._known if path.startswith(directory + os.sep) and path not in paths]
             for path in (*paths, *known_here):
                 try:
                     listings[path] = files.listing(path)

@@ -39,6 +39,8 @@ class HuggingFace(Layout):
     """See the module."""
 
     name = "huggingface"
+    directory = _DIRECTORY
+    mark = re.compile(r"trainer_state\.json\Z", re.ASCII)
 
     def matches(self, listing: Listing) -> bool:
         if listing.is_file:

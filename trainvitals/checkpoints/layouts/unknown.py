@@ -15,7 +15,7 @@ _FOREIGN = (
 
 
 def foreign_format(listing: Listing) -> str | None:
-    """The trainer whose names these are, when no reader of ours can judge completeness; None otherwise."""
+    """The trainer whose names these are, in places that no reader of ours knows; None otherwise."""
     if listing.is_file:
         return None
     for pattern, who in _FOREIGN:
@@ -28,7 +28,7 @@ def what_was_seen(listing: Listing) -> str:
     """One sentence on an unknown checkpoint."""
     foreign = foreign_format(listing)
     if foreign is not None:
-        return f"looks like {foreign}, which this version cannot verify"
+        return f"holds files of {foreign}, but not where that trainer puts them: its completeness cannot be judged"
     names = sorted(listing.names)
     if not names:
         return "holds no files"
