@@ -11,6 +11,7 @@ from test_watchdog import Bench
 from trainvitals.control import inbox
 from trainvitals.control.requests import Watcher, WatchRequest, new_id
 from trainvitals.errors import StoreUnavailable
+from trainvitals.store.sqlite import SqliteStore
 from trainvitals.watch import requests as requests_module
 from trainvitals.watch.requests import Requests
 
@@ -253,6 +254,18 @@ def test_notes_outlive_a_state_that_another_version_wrote(bench):
     again = bench.start()
     turn(bench, again)
     assert notes_of(bench) == 1 and len(bench.events("annotation")) == 1
+
+
+def test_notes_outlive_the_store(bench, tmp_path):
+    made = ask(bench)
+    ask(bench, data={"points": -1})
+    turn(bench)
+    store = SqliteStore(tmp_path / "new.db")
+    turn(bench, bench.start(store))
+    (event,) = store.events("r", ["annotation"], 0, 2**62)
+    store.close()
+    assert (event.step, event.data["request"]) == (600, made.id)
+    assert event == bench.events("annotation")[0]
 
 
 def test_secrets_in_a_note_are_masked_before_anything_is_kept(bench):

@@ -1,6 +1,6 @@
 """The two control files of a run: what people want (``control.json``) and what the trainer does (``control_status.json``).
 
-One writer each, no locks. Standard library only, because the trainer imports it.
+Beside them lie requests to the run's watchdog (``inbox``). One writer each, no locks. Standard library only, because the trainer imports it.
 """
 
 from trainvitals.control.client import ControlClient

@@ -148,7 +148,7 @@ class Requests:
             if request is None and self._is_worth_a_try(name):
                 return None
             return self._refuse(name, request, f"{error}".rstrip("."), now_ns)
-        kept = replace(request, by=masked.by, data={"step": event.step, "text": event.text, **_as_asked(request, event)})
+        kept = replace(masked, data={"step": event.step, "text": event.text, **_as_asked(request, event)})
         self._answer(Answer(name, "applied", sentence, now_ns, kept), request.id)
         return event
 
