@@ -65,6 +65,13 @@ class RunSettings:
         metadata={"help": "what the learning rate is meant to do, where the trainer does not tell it: see below", "choices": ()},
     )
     breaker: str = setting("dry-run", "circuit breaker of this run", choices=("off", "dry-run", "armed"))
+    save_on_pause: str = setting(
+        "auto", "whether a pause saves; auto = not when that could rotate out the safe checkpoint of an open loss incident",
+        choices=("auto", "always", "never"),
+    )  # fmt: skip
+    resume_command: str = setting(
+        "", "shell command that starts the trainer from a checkpoint, with {checkpoint} and {step} written bare; shown, never run"
+    )
 
 
 @dataclass(frozen=True)
@@ -121,6 +128,11 @@ class WatchSettings:
     )
     checkpoint_recheck_days: float = setting(7.0, "days after which the content is compared again, 0 = never")
     heartbeat_s: float = setting(2.0, "seconds between two heartbeats of the watchdog")
+    pin_safe_checkpoint: bool = setting(True, "keep the safe checkpoint from the trainer's deletion while an incident is open")
+    pin_keep_hours: float = setting(6.0, "hours that it is kept after the incident has closed, unless a newer one is safe")
+    pin_copy_max_bytes: int = setting(
+        20 * 2**30, "bytes that may be copied for it where hard links do not help (another file system, one name for all saves)"
+    )
 
 
 @dataclass(frozen=True)
