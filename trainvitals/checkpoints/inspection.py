@@ -41,7 +41,7 @@ def look_at(seen: Listing, level: VerificationLevel, run: str = "") -> Inspectio
     findings = Findings()
     layout = layouts.layout_of(seen)
     facts = layouts.Facts(None, None)
-    from_name = parts.step_from_name(seen.name)
+    from_name = parts.step_from_name(seen.name) if layout is None or layout.name_tells_step else None
     if layout is not None:
         parts.check_names(seen, findings)
         into_files = level is not VerificationLevel.PRESENCE

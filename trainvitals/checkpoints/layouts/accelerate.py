@@ -22,6 +22,7 @@ _WEIGHTS = re.compile(
     re.ASCII,
 )
 _OPTIMIZER = re.compile(r"optimizer(?:_\d{1,4})?(?:_rank\d{1,7})?\.bin\Z", re.ASCII)
+_OF_RANK = re.compile(r"(?P<stem>(?:pytorch_model_fsdp|optimizer)(?:_\d{1,4})?)_rank(?P<rank>\d{1,7})\.bin\Z", re.ASCII)
 _STATE = re.compile(r"(?P<kind>scheduler|sampler|dl_state_dict)(?:_\d{1,4})?\.bin\Z", re.ASCII)
 _STEP = re.compile(r"(?:step|checkpoint|ckpt)[-_]?(\d{1,18})\Z", re.ASCII | re.IGNORECASE)
 
@@ -30,6 +31,7 @@ class Accelerate(Layout):
     """See the module."""
 
     name = "accelerate"
+    name_tells_step = False
     directory = re.compile(r"checkpoint_\d{1,18}\Z", re.ASCII)
     mark = RANDOM_STATES
 
@@ -52,6 +54,7 @@ class Accelerate(Layout):
         count, first = grid.lacking(ranks, inner.world_size if inner.has_model else None)
         if ranks and count:
             findings.missing.append(f"random_states of {count} ranks are missing, the first is random_states_{first}.pkl")
+        _check_ranks(names, max(len(ranks), inner.world_size or 0), findings)
         if not inner.has_model and not any(_WEIGHTS.match(name) for name in names):
             findings.missing.append("no model weights")
         parts.check_shards(names, findings)
@@ -78,6 +81,18 @@ class Accelerate(Layout):
 
     def ranges(self, listing: Listing) -> Mapping[str, tuple[Range, ...]]:
         return embedded.ranges(listing)
+
+
+def _check_ranks(names: frozenset[str], ranks: int, findings: Findings) -> None:
+    """``pytorch_model_fsdp_0_rank3.bin``: with local state dicts each rank writes its own part."""
+    rows: dict[str, set[int]] = {}
+    for name in names:
+        if found := _OF_RANK.match(name):
+            rows.setdefault(found["stem"], set()).add(int(found["rank"]))
+    for stem, seen in sorted(rows.items()):
+        count, first = grid.lacking(seen, ranks)
+        if count:
+            findings.missing.append(f"{printable(stem)} of {count} ranks is missing, the first is {printable(stem)}_rank{first}.bin")
 
 
 def _check_files(listing: Listing, findings: Findings) -> None:

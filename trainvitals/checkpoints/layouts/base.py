@@ -43,9 +43,11 @@ class Layout(ABC):
 
     How its checkpoints are found in a directory: ``directory`` = name of one that is a directory; ``mark`` = name of a file
     whose presence makes the directory it is in one checkpoint; ``file`` = name of one that is a single file. None = no such.
+    name_tells_step: a number in a checkpoint's name is its step, also where the layout itself finds none.
     """
 
     name: ClassVar[str]
+    name_tells_step: ClassVar[bool] = True
     directory: ClassVar[re.Pattern[str] | None] = None
     mark: ClassVar[re.Pattern[str] | None] = None
     file: ClassVar[re.Pattern[str] | None] = None
