@@ -43,8 +43,8 @@ def check_data(reader: Reader) -> str:
             position += _record(reader, position)
         elif start == _ZSTD:
             position = _frame(reader, position)
-        elif len(start) < 4 and position:
-            raise BadOcdbt(f"{len(start)} bytes follow its last part")
+        elif len(start) < 4:
+            raise BadOcdbt(f"truncated: {len(start)} bytes are too few for a part of it")
         else:
             return "holds arrays that are stored without compression or in another way, whose length stands nowhere"
     return f"holds more than {MAX_PARTS} parts, of which only these were checked"

@@ -1,4 +1,4 @@
-"""Structure of a plain tar file (a ``.nemo`` file is one): every header's checksum, every member inside the file, the end blocks.
+"""Structure of a plain tar file (a ``.nemo`` file is one): every header's checksum, every member inside the file, the end block.
 
 Own reader instead of ``tarfile``: nothing is extracted, no name is used as a path, and what is read is bounded by the number of
 members (POSIX ustar; GNU and pax members are skipped over by their size like any other).
@@ -36,7 +36,7 @@ def check(reader: Reader) -> Tar:
     for _ in range(MAX_MEMBERS):
         header = reader.read(position, BLOCK_BYTES)
         if len(header) < BLOCK_BYTES:
-            raise BadTar("truncated: it ends without the two empty blocks that close a tar file")
+            raise BadTar("truncated: it ends without the empty block that closes a tar file")
         if not header.strip(b"\0"):
             return Tar(tuple(names))
         size = _size(header)

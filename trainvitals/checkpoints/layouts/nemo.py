@@ -14,7 +14,7 @@ from trainvitals.checkpoints.files import Entry, Listing, printable
 from trainvitals.checkpoints.findings import Findings
 from trainvitals.checkpoints.layouts import distributed, lightning
 from trainvitals.checkpoints.layouts.base import Facts, Layout, Range
-from trainvitals.checkpoints.layouts.megatron import Megatron
+from trainvitals.checkpoints.layouts.megatron import COMMON, MARKER, Megatron
 
 #: ``megatron_gpt--val_loss=2.51-step=500-consumed_samples=16000.0-last``: exp_manager's default joins name and metric by two dashes.
 _NAME = r"(?=.{1,300}?--).{0,300}?-(?:step|epoch|val_loss|train_loss|reduced_train_loss)=\d.{0,300}|.{0,300}?consumed_samples=\d.{0,300}"
@@ -68,6 +68,10 @@ class NeMo(Layout):
         prefix = _prefix(listing)
         found = Findings()
         facts = Megatron().look(distributed.below(listing, prefix), found, into_files=into_files)
+        # NeMo names its tensors as torch_dcp does, but saves with Megatron-Core, which writes the two.
+        part = {name[len(prefix) :] for name in listing.names if name.startswith(prefix)}
+        if COMMON in part and MARKER not in part and not found.missing:
+            found.missing.append(f"{MARKER} is missing: it is written after all other files, so the save was not finalised")
         distributed.take(findings, found, prefix)
         if into_files:
             for entry in listing.entries:

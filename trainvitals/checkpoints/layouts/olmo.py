@@ -40,7 +40,7 @@ class Olmo(Layout):
             return True
         if _DIRECTORY.match(listing.name) is None:
             return False
-        has_state = "train.pt" in names and "config.yaml" in names
+        has_state = "config.yaml" in names and any(_UNSHARDED.match(name) for name in names)
         # Being built or deleted, it holds only some of its files.
         some = any(_RANK.match(name) for name in names) or distributed.is_here(names, SHARDS)
         return has_state or some
