@@ -447,9 +447,12 @@ def test_a_pointer_that_is_behind_is_told_after_ten_minutes_and_ends_when_it_is_
 
 
 def test_no_pointer_means_a_start_from_scratch():
-    run = [*live_run(500, 100), pointer(None, None, 600, "there is no latest file"), at(600), at(1300)]
+    run = [*live_run(500, 100), pointer(None, None, 600), at(600), at(1300)]
     (found,) = of(findings(run), "resume_behind")
-    assert "would begin from scratch" in found.message
+    assert found.message == "a restart would begin from scratch (latest); newest verified is step 500"
+    said = "There is no latest, so a restart would begin at step 0, although step 500 is complete here."
+    (found,) = of(findings([*live_run(500, 100), pointer(None, None, 600, said), at(600), at(1300)]), "resume_behind")
+    assert found.message == said
 
 
 def test_a_pointer_at_a_save_in_progress_is_waited_for():

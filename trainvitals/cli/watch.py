@@ -17,6 +17,7 @@ from types import FrameType
 from trainvitals import settings as settings_module
 from trainvitals.attempts import hold_watch_lock
 from trainvitals.checkpoints.life import Patience
+from trainvitals.checkpoints.resume_choice import choose_all
 from trainvitals.checkpoints.watcher import CheckpointWatcher
 from trainvitals.cli.watch_checkpoints import checkpoint_verifier
 from trainvitals.clock import Clock, StopSignal, SystemClock
@@ -100,7 +101,9 @@ def build(settings: Settings, run_settings: RunSettings, store: Sink, clock: Clo
         sources=RunSources(
             run_settings, clock, LocalProcessTable(host, read_process, pid_namespace()), custom=home_made_grammars(settings.formats)
         ),
-        scanner=CheckpointScanner(watcher, clock, settings.watch.checkpoint_scan_s, in_thread=scan_in_thread),
+        scanner=CheckpointScanner(
+            watcher, clock, settings.watch.checkpoint_scan_s, in_thread=scan_in_thread, choose=lambda: choose_all(watcher.reports)
+        ),
         breaker=BreakerAction(run_settings), node=host, say=_say,
         postmortems=PostmortemRunner(run_settings, settings.logs),
     )  # fmt: skip

@@ -95,9 +95,8 @@ class CheckpointBook(Stateful):
         return sorted(found, key=lambda entry: (entry["modified_ns"] or 0, entry["step"] or 0), reverse=True)
 
     def in_directory(self, directory: str) -> Iterator[Entry]:
-        """Good ones of one directory, the one written last first."""
-        prefix = directory.rstrip("/") + "/"
-        return (entry for entry in self.good() if entry["path"].startswith(prefix[:MAX_PATH_CHARACTERS]))
+        """Good ones right in one directory, the one written last first."""
+        return (entry for entry in self.good() if entry["path"].rpartition("/")[0] == directory.rstrip("/"))
 
     def _forget(self) -> None:
         while len(self.entries) > MAX_KNOWN:

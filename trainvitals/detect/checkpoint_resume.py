@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from trainvitals.detect.checkpoint_book import BAD, MOVING, CheckpointBook
+from trainvitals.detect.checkpoint_book import BAD, MOVING, CheckpointBook, age_key
 from trainvitals.detect.findings import format_step
 
 
@@ -77,24 +77,21 @@ def would_miss(choice: Mapping[str, Any], book: CheckpointBook) -> str | None:
     better = ""
     if newest is not None:
         better = f"newest {'verified' if newest['is_verified'] else 'complete'} is step {format_step(newest['step'])}"
+    problem = str(choice["problem"])
     what = choice["path"].rsplit("/", 1)[-1][:120] if choice["path"] else ""
-    how = f" ({choice['how']})" if choice["how"] else ""
+    wrong = f"a restart would load {what} ({choice['how']})"
     if choice["path"] is None:
-        wrong = f"a restart would begin from scratch{how}" if newest is not None else ""
-    elif picked is None:
-        wrong = f"a restart would load {what}{how}" if choice["problem"] else ""
-    elif picked["state"] in BAD:
-        wrong = f"a restart would load {what}{how}, which is {picked['state']}"
-    elif newest is None or newest["path"] == picked["path"] or picked["step"] is None or newest["step"] == picked["step"]:
-        wrong = ""
-    elif picked["step"] < newest["step"]:
-        wrong = f"a restart would load {what}{how}"
-    elif newest["is_good"] and (picked["born_ns"] or 0) < (newest["born_ns"] or 0):
-        wrong = f"a restart would load {what}{how}, which an earlier start left behind"
-    else:
-        wrong = ""
-    if not wrong:
-        return f"a restart would go wrong{how}: {choice['problem']}" if choice["problem"] and picked is None else ""
-    # The reader of the pointer may know more, such as why it is not followed.
-    more = choice["problem"] if choice["problem"] and better == "" else better
-    return f"{wrong}; {more}" if more else wrong
+        if newest is None:
+            return problem
+        return problem or f"a restart would begin from scratch ({choice['how']}); {better}"
+    if picked is None:
+        return problem
+    if picked["state"] in BAD:
+        return problem or "; ".join(filter(None, (f"{wrong}, which is {picked['state']}", better)))
+    if newest is None or newest["path"] == picked["path"] or picked["step"] is None or newest["step"] == picked["step"]:
+        return ""
+    if age_key(picked) >= age_key(newest):
+        return ""
+    if picked["step"] > newest["step"]:
+        return f"{wrong}, which an earlier start left behind; {better}"
+    return problem or f"{wrong}; {better}"

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from trainvitals.clock import Clock
-from trainvitals.identity import event_id
-from trainvitals.records import CheckpointReport, CheckpointState, Event, Finding, Severity
+from trainvitals.records import CheckpointReport, ResumeChoice
 
 
 class Watcher(Protocol):
@@ -24,18 +23,26 @@ class Watcher(Protocol):
 
 @dataclass(frozen=True)
 class Scan:
-    """What one look found, and the state that must be committed with it. ``error``: why there was no look."""
+    """What one look found, and the state that must be committed with it. ``error``: why there was no look, or no whole one.
+
+    choices: what a restart would load, of each directory.
+    """
 
     reports: tuple[CheckpointReport, ...]
     state: Mapping[str, Any] | None
     error: str = ""
+    choices: tuple[ResumeChoice, ...] = ()
 
 
 class CheckpointScanner:
-    """One scan at a time; ``poll`` never waits."""
+    """One scan at a time; ``poll`` never waits. ``choose``: looks up what a restart would load; runs after each scan, in its thread."""
 
-    def __init__(self, watcher: Watcher, clock: Clock, period_s: float, *, in_thread: bool = True) -> None:
+    def __init__(
+        self, watcher: Watcher, clock: Clock, period_s: float, *, in_thread: bool = True,
+        choose: Callable[[], Sequence[ResumeChoice]] = tuple,
+    ) -> None:  # fmt: skip
         self._watcher = watcher
+        self._choose = choose
         self._clock = clock
         self._period_s = period_s
         self._in_thread = in_thread
@@ -67,41 +74,13 @@ class CheckpointScanner:
         try:
             reports = tuple(self._watcher.scan())
             scan = Scan(reports, self._watcher.to_state())
+            try:
+                scan = replace(scan, choices=tuple(self._choose()))
+            except Exception as error:  # noqa: BLE001 (the reports are worth having all the same; it is told)
+                scan = replace(scan, error=f"what a restart would load is not known ({type(error).__name__}: {error})")
         except Exception as error:  # noqa: BLE001 (a fault while looking must not end the watchdog: it is told and tried again)
             scan = Scan((), None, f"{type(error).__name__}: {error}")
         with self._lock:
             self._done = scan
             self._is_running = False
             self._due_s = self._clock.monotonic_s() + self._period_s
-
-
-def checkpoint_event(report: CheckpointReport, attempt: int | None, now_ns: int) -> Event:
-    """What the pages read of a checkpoint's state."""
-    is_bad = report.state in (CheckpointState.CORRUPT, CheckpointState.INCOMPLETE)
-    return Event(
-        "checkpoint", now_ns, step=report.step, attempt=attempt, id=event_id(report.path, report.state.value, now_ns),
-        severity=Severity.WARNING if is_bad else Severity.INFO, source="watch",
-        text=f"checkpoint {report.path} is {report.state.value}", data=asdict(report),
-    )  # fmt: skip
-
-
-def checkpoint_finding(run: str, report: CheckpointReport, attempt: int, now_ns: int, previous: Finding | None) -> Finding | None:
-    """``checkpoint_corrupt`` for a report that says corrupt or incomplete; its end when the checkpoint is good or gone."""
-    bad = report.state.value in ("corrupt", "incomplete")
-    if previous is None and not bad:
-        return None
-    if previous is not None and bad == previous.is_open:
-        return None
-    name = report.path.rstrip("/").rsplit("/", 1)[-1]
-    step = report.step if report.step is not None else 0
-    if bad:
-        message = f"checkpoint {name} is {report.state.value}" + (f": {report.reasons[0]}" if report.reasons else "")
-    else:
-        message = f"checkpoint {name} was damaged; now it is {report.state.value}"
-    return Finding(
-        id=previous.id if previous else f"{run}/checkpoint_corrupt/{report.path}",
-        rule="checkpoint_corrupt", family="checkpoint", severity=Severity.WARNING, first_step=step, detected_step=step,
-        last_step=None if bad else step, attempt=previous.attempt if previous else attempt,
-        time_ns=previous.time_ns if previous else now_ns, value=None, expected=None, message=message, is_open=bad,
-        data={"path": report.path, "reasons": list(report.reasons)},
-    )  # fmt: skip

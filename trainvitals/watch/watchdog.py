@@ -24,7 +24,8 @@ from trainvitals.store.encode import check_point, dropped_metrics, event_point, 
 from trainvitals.store.protocol import Sink
 from trainvitals.store.sink import heartbeat_fields
 from trainvitals.watch.breaker_action import BreakerAction
-from trainvitals.watch.checkpoint_scan import CheckpointScanner, Scan, checkpoint_event, checkpoint_finding
+from trainvitals.watch.checkpoint_events import CheckpointEvents
+from trainvitals.watch.checkpoint_scan import CheckpointScanner, Scan
 from trainvitals.watch.counters import Counters, counted
 from trainvitals.watch.deaths import Deaths
 from trainvitals.watch.engines import engine_for
@@ -76,7 +77,7 @@ class Watchdog:
         self._counters = Counters()
         self._event_times: dict[str, int] = {}
         self._told_severity: dict[str, Severity] = {}
-        self._checkpoint_findings: dict[str, Finding] = {}
+        self._checkpoint_events = CheckpointEvents()
         self._checkpoint_state: Mapping[str, Any] | None = None
         self._is_checkpoint_state_new = False
         self._trips: list[Finding] = []
@@ -120,12 +121,15 @@ class Watchdog:
         self._told_severity = {identifier: Severity(value) for identifier, value in state["told"].items()}
         self._counters = Counters(**state["counters"])
         self._last_step, self._last_step_ns = state["last_step"]
-        self._checkpoint_findings = {path: finding_from_mapping(data) for path, data in state["checkpoint_findings"].items()}
+        self._checkpoint_events.restore(state.get("checkpoint_events", {}))
         self._trips = [finding_from_mapping(data) for data in state["trips"]]
         self._deaths.restore(state.get("deaths", {}))
         self._unnumbered.restore(state.get("unnumbered", []))
         self._pauses.restore(state.get("requests", {}))
         self._requests.restore(state.get("people", {}))
+        for data in state.get("checkpoint_findings", {}).values():  # an earlier version's, found again under another id
+            old = finding_from_mapping(data)
+            self._found([replace(old, is_open=False, last_step=old.first_step)], self._clock.time_ns())
         if checkpoints is not None:
             self._checkpoint_state = checkpoints
             self._scanner.restore(checkpoints)
@@ -136,7 +140,7 @@ class Watchdog:
         self._grouper = Grouper(self._run.name)
         self._event_times, self._told_severity = {}, {}
         self._counters = Counters()
-        self._checkpoint_findings, self._checkpoint_state = {}, None
+        self._checkpoint_events, self._checkpoint_state = CheckpointEvents(), None
         self._is_checkpoint_state_new = True
         self._trips = []
         self._deaths.restore({})
@@ -283,17 +287,9 @@ class Watchdog:
         if scan.state is not None and (scan.reports or self._checkpoint_state is None):
             self._checkpoint_state, self._is_checkpoint_state_new = scan.state, True
             self._pending.changed = True
-        for report in scan.reports:
-            self._add_event(checkpoint_event(report, self._sources.attempt or None, now_ns))
-            previous = self._checkpoint_findings.get(report.path)
-            finding = checkpoint_finding(self._run.name, report, self._sources.attempt or 1, now_ns, previous)
-            if finding is None:
-                continue
-            if finding.is_open:
-                self._checkpoint_findings[report.path] = finding
-            else:
-                self._checkpoint_findings.pop(report.path, None)
-            self._found([finding], now_ns)
+        for event in self._checkpoint_events.of(scan.reports, scan.choices, self._sources.attempt or None, now_ns):
+            self._add_event(event)
+            self._found(self._guarded(partial(self._engine.update, event)), now_ns)
 
     def _beat(self, now_ns: int) -> None:
         now_s = self._clock.monotonic_s()
@@ -373,7 +369,7 @@ class Watchdog:
             "told": self._told_severity,
             "counters": asdict(self._counters),
             "last_step": [self._last_step, self._last_step_ns],
-            "checkpoint_findings": {path: asdict(finding) for path, finding in self._checkpoint_findings.items()},
+            "checkpoint_events": self._checkpoint_events.to_state(),
             "trips": [asdict(trip) for trip in self._trips],
             "deaths": self._deaths.to_state(),
             "unnumbered": self._unnumbered.to_state(),

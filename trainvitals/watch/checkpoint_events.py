@@ -1,0 +1,83 @@
+"""What a look at the checkpoint directories has to tell, as events: for the store, the pages and the rules alike. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from trainvitals.identity import event_id
+from trainvitals.records import CheckpointReport, CheckpointState, Event, ResumeChoice, Severity, VerificationLevel
+
+#: Choices that are kept to tell what changed; a run has one or two directories.
+MAX_CHOICES = 64
+_DEEP = (VerificationLevel.CONTENT, VerificationLevel.LOAD)
+
+
+class CheckpointEvents:
+    """Turns what changed into events, the oldest checkpoint first; remembers what a restart would load."""
+
+    def __init__(self) -> None:
+        self._choices: dict[str, dict[str, Any]] = {}
+
+    def of(
+        self, reports: Sequence[CheckpointReport], choices: Sequence[ResumeChoice], attempt: int | None, now_ns: int
+    ) -> list[Event]:
+        """``reports``: newest first, as the watcher gives them; ``choices``: all that are known now, told when they changed."""
+        events: list[Event] = []
+        for report in reversed(reports):
+            events.append(checkpoint_event(report, attempt, now_ns))
+            if report.verified_at_ns is not None and (report.level in _DEEP or report.state is CheckpointState.CORRUPT):
+                events.append(verification_event(report, report.verified_at_ns, attempt))
+        for choice in choices:
+            told = asdict(choice)
+            if self._choices.get(choice.directory) != told:
+                self._choices.pop(choice.directory, None)
+                self._choices[choice.directory] = told
+                events.append(pointer_event(choice, attempt, now_ns))
+        while len(self._choices) > MAX_CHOICES:
+            self._choices.pop(next(iter(self._choices)))
+        return events
+
+    def to_state(self) -> dict[str, Any]:
+        """JSON values only."""
+        return {"choices": self._choices}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Continue where ``to_state`` was taken."""
+        self._choices = {str(directory): dict(told) for directory, told in state.get("choices", {}).items()}
+
+
+def checkpoint_event(report: CheckpointReport, attempt: int | None, now_ns: int) -> Event:
+    """What the pages read of a checkpoint's state."""
+    is_bad = report.state in (CheckpointState.CORRUPT, CheckpointState.INCOMPLETE)
+    return Event(
+        "checkpoint", now_ns, step=report.step, attempt=attempt, id=event_id(report.path, report.state.value, now_ns),
+        severity=Severity.WARNING if is_bad else Severity.INFO, source="watch",
+        text=f"checkpoint {report.path} is {report.state.value}", data=asdict(report),
+    )  # fmt: skip
+
+
+def verification_event(report: CheckpointReport, ended_ns: int, attempt: int | None) -> Event:
+    """A look at the content has ended. Its id and time are those of that look, so that saying it again adds nothing."""
+    level = report.level.value if report.level is not None else ""
+    is_bad = report.state is CheckpointState.CORRUPT
+    text = f"checkpoint {report.path} is {report.state.value}" + (f" ({level})" if level and not is_bad else "")
+    return Event(
+        "verification", ended_ns, step=report.step, attempt=attempt, id=event_id("verification", report.path, level, ended_ns),
+        severity=Severity.WARNING if is_bad else Severity.INFO, source="watch", text=text,
+        data={
+            "path": report.path, "level": level, "state": report.state.value, "reasons": list(report.reasons),
+            "proof": report.proof.value, "bytes": report.bytes,
+        },
+    )  # fmt: skip
+
+
+def pointer_event(choice: ResumeChoice, attempt: int | None, now_ns: int) -> Event:
+    """What a restart would load from now on."""
+    what = f"a restart would load {choice.path}" if choice.path is not None else "a restart would begin from scratch"
+    return Event(
+        "pointer", now_ns, step=choice.step, attempt=attempt, id=event_id("pointer", choice.directory, str(choice.path), now_ns),
+        severity=Severity.WARNING if choice.problem else Severity.INFO, source="watch",
+        text=choice.problem or f"{what} ({choice.how})", data=asdict(choice),
+    )  # fmt: skip
