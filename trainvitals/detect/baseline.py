@@ -124,6 +124,13 @@ class Baseline(Stateful):
             item[2] = 1
         self._take([item[1] for item in self.history])
 
+    def forget_between(self, from_step: int, first_step: int) -> None:
+        """What lies between was not usual after all, and from ``first_step`` on everything is."""
+        for item in self.history:
+            if item[0] > from_step:
+                item[2] = 1 if item[0] >= first_step else 0
+        self._take([value for _, value, is_accepted in self.history if is_accepted])
+
     def _take(self, values: list[float]) -> None:
         self._long.reset(values[-self._long.size :])
         self._short.reset(values[-self._short.size :])

@@ -131,6 +131,8 @@ class BreakerDetector(FamilyDetector):
             return True
         if context.loss is None or loss.z is None or not loss.is_warm or context.is_silenced("loss_spike"):
             return False
+        if loss.incident is not None and loss.incident.get("is_return"):
+            return False
         return loss.z >= self._hot_z and loss.excess(context.loss) >= self._min_excess
 
     def _log(self, step: Step) -> None:
@@ -161,7 +163,7 @@ class BreakerDetector(FamilyDetector):
 
     def _incident(self) -> IncidentSeen | None:
         incident, loss = self._loss.incident, self._loss
-        if incident is None:
+        if incident is None or incident.get("is_return"):
             return None
         has_progress = loss.initial is not None and loss.initial > incident["level"]
         return IncidentSeen(

@@ -25,20 +25,25 @@ MANY_OUTLIERS = 3  # in that window
 MAX_Z = 1e9
 CRITICAL_Z = 8.0
 SEVERE_POINTS = 3
+RETURN_POINTS = 20
+RETURN_SHARE = 0.01  # of the level: as far above the level from before a resume the loss may come back to
 
 
 class LossDetector(FamilyDetector):
     """``loss_spike``, ``loss_divergence``, ``loss_level_shift`` (of an unrecovered spike) and ``loss_outlier``.
 
     Others read: ``level`` and ``sigma`` (None before there are any), ``z``, ``initial``, ``is_warm``, ``recent_median`` and
-    ``incident``: None, or first_step, point, level, sigma, peak (raw), peak_median (of medians of five), value.
+    ``incident``: None, or first_step, point, level, sigma, peak (raw), peak_median (of medians of five), value, is_return.
+
+    After a resume whose loss was lower (data seen twice) a rise to the level from before is no spike: where new data begins the loss
+    is what it truly is. Such a rise is a level shift, which is taken as usual when it stays (``returns`` counts them).
     """
 
     family = "loss"
     rules = ("loss_spike", "loss_divergence", "loss_level_shift", "loss_outlier")
     STATE = (
         "ledger", "baseline", "level", "sigma", "z", "initial", "is_warm", "recent_median", "incident", "points",
-        "_first_values", "_first_step", "_recent", "_recent_z", "_medians", "_outliers_at", "_collapsed_count",
+        "returns", "_before_drop", "_first_values", "_first_step", "_recent", "_recent_z", "_medians", "_outliers_at", "_collapsed_count",
     )  # fmt: skip
 
     def __init__(self, context: Context, tuned: Tuned) -> None:
@@ -62,6 +67,7 @@ class LossDetector(FamilyDetector):
         self._healing_share = divergence["healing_share"]
         self._rebase_diverged_after = int(divergence["rebase_after_points"])
         self._rebase_shifted_after = int(shift["rebase_after_points"])
+        self._shift_excess = shift["warning_excess"] / shift["sensitivity"]
         self._outlier_z = outlier["z"] / outlier["sensitivity"]
         self._collapse_after = max(1, int(outlier["collapse_after"]))
         self.level: float | None = None
@@ -72,6 +78,8 @@ class LossDetector(FamilyDetector):
         self.recent_median: float | None = None
         self.incident: dict[str, Any] | None = None
         self.points = 0
+        self.returns = 0
+        self._before_drop: dict[str, Any] | None = None
         self._first_values: list[float] = []
         self._first_step: int | None = None
         self._recent: deque[float] = deque(maxlen=RECENT_POINTS)
@@ -122,6 +130,8 @@ class LossDetector(FamilyDetector):
     def on_resume(self, from_step: int) -> None:
         self._recent.clear()
         self._recent_z.clear()
+        if self._before_drop is not None and from_step <= self._before_drop["from_step"]:
+            self._before_drop = None
         incident = self.incident
         if incident is not None:
             if from_step >= incident["first_step"]:
@@ -201,26 +211,84 @@ class LossDetector(FamilyDetector):
         self._open_incident(step, typical, first_step, typical)
 
     def _open_incident(self, step: Step, value: float, first_step: int, typical: float) -> None:
+        is_return = self.is_return(step, typical)
         self.incident = {
             "first_step": first_step, "point": self.points, "level": self.level, "sigma": self.sigma,
-            "peak": value, "peak_median": typical, "value": typical,
+            "peak": value, "peak_median": typical, "value": typical, "is_return": is_return,
         }  # fmt: skip
         self._medians.clear()
-        assert self.level is not None
+        if is_return:
+            self._tell_return(self.incident, typical)
+        else:
+            self._tell_spike(self.incident, typical)
+
+    def _tell_spike(self, incident: dict[str, Any], typical: float) -> None:
+        level, first_step = incident["level"], incident["first_step"]
         self.ledger.open_finding(
             "loss_spike",
             Severity.WARNING,
-            f"loss {format_change(self.level, max(self._recent))} since step {format_step(first_step)}",
+            f"loss {format_change(level, max(self._recent))} since step {format_step(first_step)}",
             first_step=first_step,
             value=max(self._recent),
-            expected=self.level,
+            expected=level,
             data={
                 "z": round(self.z or 0.0, 2),
                 "excess": round(self.excess(typical), 4),
-                "rise_from": self.baseline.rise_from(first_step, self.level, self.sigma or 0.0),
+                "rise_from": self.baseline.rise_from(first_step, level, incident["sigma"]),
             },
         )
         self._judge_severity(typical)
+
+    # -- back to the level from before a resume -------------------------------------------------------------------
+
+    def expect_return(self, from_step: int, level: float, sigma: float) -> None:
+        """After the resume from ``from_step`` the loss is lower than ``level``; the run may see data again for as long as it ran."""
+        self._before_drop = {"from_step": from_step, "level": level, "sigma": sigma, "last_step": 2 * from_step}
+
+    def is_return(self, step: Step, typical: float, low: float | None = None) -> bool:
+        """Whether a rise ends near the level from before the resume: at most there, and at least half-way from ``low`` (or the usual level)."""
+        before, low = self._before_drop, self.level if low is None else low
+        if before is None or low is None or step.step > before["last_step"] or low >= before["level"]:
+            return False
+        slack = max(self._clear_z * before["sigma"], RETURN_SHARE * abs(before["level"]))
+        return bool(0.5 * (low + before["level"]) <= typical <= before["level"] + slack)
+
+    def open_return(self, step: Step, first_step: int, level: float, sigma: float, typical: float) -> None:
+        """Another rule saw the rise first."""
+        if self.incident is None and not self.context.is_silenced("loss_level_shift"):
+            self.level, self.sigma = level, sigma
+            self._open_incident(step, typical, first_step, typical)
+
+    def _tell_return(self, incident: dict[str, Any], typical: float) -> None:
+        assert self._before_drop is not None
+        excess, resumed = self.excess(typical), format_step(self._before_drop["from_step"])
+        self.ledger.open_finding(
+            "loss_level_shift",
+            Severity.WARNING if excess > self._shift_excess else Severity.INFO,
+            f"loss {format_change(incident['level'], typical)} since step {format_step(incident['first_step'])}, as it was before the resume "
+            f"from step {resumed}: does new data begin here, after data that the run had seen before?",
+            first_step=incident["first_step"],
+            value=typical,
+            expected=incident["level"],
+            data={"excess": round(excess, 4), "is_return": True},
+        )
+
+    def _follow_return(self, step: Step, incident: dict[str, Any], typical: float) -> None:
+        """Until it has stayed there it may still become a spike. A rise within the noise is judged by more points than a spike is."""
+        before = self._before_drop
+        assert before is not None
+        age, middle = self.points - incident["point"], median(self._medians)
+        if typical > before["level"] and not self.is_return(step, typical):
+            incident["is_return"] = False
+            self.ledger.close("loss_level_shift", None, f"; it went on to {format_value(typical)}")
+            self._tell_spike(incident, typical)
+        elif age >= min(RETURN_POINTS, self._page_after) and middle < 0.5 * (incident["level"] + before["level"]):
+            self._end_incident(f"; back to {format_value(middle)} at step {format_step(step.step)}")
+        elif age >= self._page_after and self.is_return(step, typical):
+            self.baseline.forget_between(before["from_step"], incident["first_step"])
+            self._before_drop = None
+            self.returns += 1
+            self._end_incident("; taken as usual again", is_accepted=True)
 
     def _follow(self, step: Step, value: float) -> None:
         incident = self.incident
@@ -232,6 +300,10 @@ class LossDetector(FamilyDetector):
         incident["peak_median"] = max(incident["peak_median"], typical)
         incident["value"] = typical
         age = self.points - incident["point"]
+        if incident.get("is_return"):
+            self._medians.append(typical)
+            self._follow_return(step, incident, typical)
+            return
         if (typical - incident["level"]) / incident["sigma"] < self._clear_z and age >= 3:
             self._end_incident(f"; back to {format_value(typical)} at step {format_step(step.step)}")
             return

@@ -22,7 +22,7 @@ class LevelShiftDetector(FamilyDetector):
 
     family = "loss"
     rules = ("loss_level_shift",)
-    STATE = ("ledger", "_blocks", "_sum", "_since_step", "_since_sigma", "_recent", "_points")
+    STATE = ("ledger", "_blocks", "_sum", "_since_step", "_since_sigma", "_recent", "_points", "_returns")
 
     def __init__(self, context: Context, tuned: Tuned, loss: LossDetector) -> None:
         super().__init__(context, tuned)
@@ -38,11 +38,16 @@ class LevelShiftDetector(FamilyDetector):
         self._since_sigma: float | None = None  # spread before the rise, which widens it
         self._recent: deque[float] = deque(maxlen=RECENT_POINTS)
         self._points = 0
+        self._returns = 0
 
     def on_step(self, step: Step) -> None:
         value, loss = self.context.loss, self._loss
         if value is None:
             return
+        if loss.returns != self._returns:
+            self._returns = loss.returns
+            self._forget("; it is the usual level")
+            self._blocks.reset()
         self._points += 1
         self._recent.append(value)
         reference = self._blocks.reference
@@ -81,6 +86,9 @@ class LevelShiftDetector(FamilyDetector):
         if rise <= self._info_excess:
             if known is None:
                 self._sum = BACK_OFF * self._limit
+            return
+        if self._loss.is_return(step, typical, reference):
+            self._loss.open_return(step, self._since_step, reference, sigma, typical)
             return
         if self._since_sigma is not None:
             self._loss.open_from_shift(step, self._since_step, reference, self._since_sigma, typical)

@@ -21,7 +21,7 @@ class LossTrendDetector(FamilyDetector):
     rules = ("loss_drift", "loss_plateau", "loss_not_learning")
     STATE = (
         "ledger", "_scales", "_points", "_first_step", "_best", "_best_at", "_best_step", "_is_learning_judged", "_lr", "_peak_lr",
-        "_warmed_up_at",
+        "_warmed_up_at", "_returns",
     )  # fmt: skip
 
     def __init__(self, context: Context, tuned: Tuned, loss: LossDetector) -> None:
@@ -44,6 +44,7 @@ class LossTrendDetector(FamilyDetector):
         self._is_learning_judged = False
         self._lr: float | None = None
         self._peak_lr = 0.0
+        self._returns = 0
         self._warmed_up_at = 0  # points when the learning rate rose for the last time
 
     def on_step(self, step: Step) -> None:
@@ -55,6 +56,9 @@ class LossTrendDetector(FamilyDetector):
                 self._peak_lr, self._warmed_up_at = lr, self._points
         if value is None:
             return
+        if self._loss.returns != self._returns:
+            self._returns = self._loss.returns
+            self._forget("; it is the usual level")
         self._points += 1
         if self._first_step is None:
             self._first_step = step.step
@@ -81,11 +85,14 @@ class LossTrendDetector(FamilyDetector):
         if event.kind != "annotation":
             return
         if self.context.is_silenced("loss_drift") or self.context.is_silenced("loss_level_shift"):
-            for blocks in self._scales:
-                blocks.reset()
-            self._best = None
-            self.ledger.close("loss_drift", ending="; expected, says a note")
-            self.ledger.close("loss_plateau", ending="; a note says that the stage changed")
+            self._forget("; a note says that this is expected")
+
+    def _forget(self, ending: str) -> None:
+        for blocks in self._scales:
+            blocks.reset()
+        self._best = None
+        for rule in ("loss_drift", "loss_plateau"):
+            self.ledger.close(rule, ending=ending)
 
     def _judge_drift(self, step: Step, blocks: BlockMedians, min_excess: float) -> None:
         medians, count = blocks.medians, self._blocks_needed
@@ -102,6 +109,11 @@ class LossTrendDetector(FamilyDetector):
         is_critical = rise > self._drift_critical and excess > 2 * self._drift_z * blocks.sigma
         severity = Severity.CRITICAL if is_critical else Severity.WARNING
         points = count * blocks.size
+        if self._loss.is_return(step, medians[-1], best):
+            self._loss.open_return(
+                step, max(0, step.step - points * self.context.gap_steps), best, blocks.point_sigma, medians[-1]
+            )
+            return
         first_step = max(0, step.step - points * self.context.gap_steps)
         message = (
             f"loss drifts upwards, {format_change(best, medians[-1])} ({100 * rise:.1f} % above its best for {points:,} points)"

@@ -127,6 +127,7 @@ class ReboundDetector(FamilyDetector):
         how = f"{100 * abs(excess):.1f} % {'higher' if change > 0 else 'lower'} {than}"
         message = f"loss {format_change(level, value)} after the resume from step {format_step(from_step)}, {how}"
         if rule == "resume_drop":
+            self._loss.expect_return(from_step, level, comparison["sigma"])
             message += ": has it seen this data before?"
         data = {"excess": round(excess, 4), "is_paired": is_paired}
         if rule in self.ledger.open:
