@@ -16,6 +16,7 @@ from trainvitals.checkpoints.files import TEMPORARY_NAME, Listing, printable
 from trainvitals.checkpoints.findings import Findings
 from trainvitals.checkpoints.layouts import embedded, grid
 from trainvitals.checkpoints.layouts.base import Facts, Layout, Range
+from trainvitals.checkpoints.names import final_name
 
 MARKER = "trainer_state.json"
 #: It holds the whole log history; above this it is parsed only when the structure is looked at, once per checkpoint.
@@ -49,11 +50,11 @@ class HuggingFace(Layout):
         names = listing.names
         if MARKER in names or names >= {"scheduler.pt", "training_args.bin"}:
             return True
-        return _DIRECTORY.match(listing.name) is not None and (not names or any(_is_known(name) for name in names))
+        return _DIRECTORY.match(final_name(listing.name)) is not None and (not names or any(_is_known(name) for name in names))
 
     def look(self, listing: Listing, findings: Findings, *, into_files: bool) -> Facts:
         names = listing.names
-        named_step = _DIRECTORY.match(listing.name)
+        named_step = _DIRECTORY.match(final_name(listing.name))
         step = int(named_step[1]) if named_step else None
         has_optimizer = any(_OPTIMIZER.match(name) for name in names)
         inner = embedded.look(listing, findings, into_files=into_files)
