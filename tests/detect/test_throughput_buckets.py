@@ -61,3 +61,14 @@ def test_a_state_of_before_buckets_grew_keeps_buckets_of_full_length() -> None:
     engine = Engine("run")
     engine.restore(state)
     assert of_rule(last_states(feed(engine, steps[2000:])), "throughput_drop") == []
+
+
+def test_a_drop_that_deepens_says_how_deep_it_was_when_it_is_over() -> None:
+    """What is told when it opens is the first clear sight of it."""
+
+    def change(k: int, values: dict[str, float]) -> None:
+        values["tokens_per_s"] = 1e6 * (0.71 if 420 <= k < 500 else 0.85 if 400 <= k < 500 else 1.0)
+
+    (told,) = of_rule(find(curve(700, keep=("tokens_per_s",), change=change)), "throughput_drop")
+    assert told.message.startswith("throughput 15 % below usual") and ", 29 % at the deepest; back to" in told.message
+    assert told.data["deepest_share"] == 0.29

@@ -31,6 +31,7 @@ MIN_BLOCKS = 4
 MIN_SLOW_BLOCKS = 8  # noise of few blocks is a poor estimate, and a small drop can wait
 SQRT2 = 1.4142
 OLD_PAST_POINTS = 2**53
+NOTABLY_DEEPER = 0.02
 RECOVERED_SHARE = 0.5  # of the drop that opened it
 
 
@@ -42,7 +43,7 @@ class ThroughputDetector(FamilyDetector):
     STATE = (
         "ledger", "metric", "_offered", "_offers", "_bucket", "_bucket_from_ns", "_last_step", "_last_ns", "_usual", "_lagging",
         "_recent", "_blocks", "_slow_blocks", "_fill", "_slow_fill", "_age", "_level", "_opened_at", "_deep", "_muted",
-        "_past_points",
+        "_past_points", "_deepest",
     )  # fmt: skip
 
     def __init__(self, context: Context, tuned: Tuned) -> None:
@@ -76,6 +77,7 @@ class ThroughputDetector(FamilyDetector):
         self._age = 0
         self._level: float | None = None  # usual log while a drop is open
         self._opened_at = 0.0
+        self._deepest = 0.0
         self._deep = 0
         self._muted = int(numbers["mute_after_resume_points"])
 
@@ -154,6 +156,7 @@ class ThroughputDetector(FamilyDetector):
         newest = list(self._recent)[-self._recent_points :]
         typical = median([item[1] for item in newest])
         drop = level - typical
+        self._deepest = max(self._deepest, drop)
         self._deep = self._deep + 1 if drop >= self._critical_drop else 0
         if self._age >= self._recent_points // 2 and drop < RECOVERED_SHARE * self._opened_at:
             self._end(f"; back to {self._text(typical)} at step {format_step(step)}")
@@ -207,12 +210,16 @@ class ThroughputDetector(FamilyDetector):
         opened = self.ledger.open_finding("throughput_drop", Severity.WARNING, message, first_step=first_step, **details)
         if opened is not None:
             self._level, self._age, self._opened_at, self._deep = level, 0, level - typical, 0
+            self._deepest = level - typical
             self._lagging.clear()
             self._fill.clear()
             self._slow_fill.clear()
 
     def _end(self, ending: str) -> None:
-        self.ledger.close("throughput_drop", None, ending)
+        share = 1.0 - math.exp(-self._deepest)
+        if self._deepest >= self._opened_at + NOTABLY_DEEPER:
+            ending = f", {100 * share:.0f} % at the deepest{ending}"
+        self.ledger.close("throughput_drop", None, ending, deepest_share=round(share, 4))
         self._level = None
         self._lagging.clear()
 
