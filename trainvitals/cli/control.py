@@ -39,6 +39,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--run", dest="run_name", default="", metavar="RUN", help="name of the run; refused when the directory is another's"
     )
     parser.add_argument("--expected-seq", type=int, metavar="N", help="refuse when another request than number N stands there")
+    parser.add_argument(
+        "--no-save",
+        action="store_true",
+        help="pause without saving first, so that no older checkpoint is deleted for the new one",
+    )
     parser.add_argument("--expires", type=seconds, metavar="S", help="not carried out when the trainer sees it later than this")
 
 
@@ -62,7 +67,7 @@ def run(args: argparse.Namespace) -> int:
     try:
         request = submit(
             run_dir, args.run_name, action=args.action, by=args.by, source="cli", reason=args.reason,
-            expected_seq=args.expected_seq, expires_s=args.expires,
+            expected_seq=args.expected_seq, expires_s=args.expires, save=False if args.no_save else None,
         )  # fmt: skip
     except ControlConflict as error:
         return _say(args, REFUSED, "conflict", str(error), _request_or_none(run_dir))

@@ -52,7 +52,7 @@ class ControlClient:
 
     on_checkpoint: saves everything needed to go on (weights, optimizer, RNG, data position) for the step it is given, and
     returns when it is safely on disk; raising or returning False means it failed. A pause needs it, unless
-    ``pause_without_checkpoint``. max_hold_s: a pause that lasts longer ends by itself, because idle GPUs cost money.
+    ``pause_without_checkpoint`` or the request says that it must not save. max_hold_s: a pause that lasts longer ends by itself, because idle GPUs cost money.
     errors: exceptions that were kept from the training loop.
     """
 
@@ -179,15 +179,19 @@ class ControlClient:
         was_paused = talk.state == "paused"
         wants_more = request.checkpoint_request > talk.checkpoint_done
         problem = ""
+        # The trainer's own retention would delete an older checkpoint for this one, perhaps the last one with sound weights.
+        is_bare = request.save is False and not wants_more
         if not received.was_applied and (not was_paused or wants_more):
             talk.change(state="pausing", at_step=step, by=request.by, source=request.source, reason=request.reason)
-            problem = self._save(step, request.checkpoint_request)
+            problem = "" if is_bare else self._save(step, request.checkpoint_request)
         if problem and not was_paused and not self._pause_without_checkpoint:
             talk.change(state="running", at_step=step)
             talk.refuse(received, f"no pause, because {problem}", keep_error=True)
             self._record(received, "failed", step, problem)
             return
-        text = "held again after a restart; no further checkpoint was saved" if received.was_applied else problem
+        text = problem or ("no checkpoint was saved, as asked" if is_bare and not was_paused else "")
+        if received.was_applied:
+            text = "held again after a restart; no further checkpoint was saved"
         talk.change(
             state="paused", done=received, at_step=step, error=problem,
             by=request.by, source=request.source, reason=request.reason,

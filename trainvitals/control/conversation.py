@@ -13,7 +13,7 @@ import time
 from trainvitals import __version__
 from trainvitals.clock import Clock
 from trainvitals.control import files
-from trainvitals.control.records import ControlRequest, ControlStatus
+from trainvitals.control.records import UNDERSTANDS, ControlRequest, ControlStatus
 from trainvitals.control.request import read_request, read_status
 from trainvitals.control.rules import CLOCK_SLACK_S, Received, has_expired, objection
 from trainvitals.errors import TrainvitalsError
@@ -301,6 +301,7 @@ class Conversation:
             bad_reads=self._bad_reads,
             ended=is_last,
             hook_version=__version__,
+            understands=UNDERSTANDS,
         )
 
     def _warn(self, sentence: str) -> None:

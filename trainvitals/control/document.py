@@ -96,6 +96,14 @@ def optional_count(raw: Mapping[str, Any], key: str, where: str) -> int | None:
     return None if raw.get(key) is None else count(raw, key, where)
 
 
+def optional_flag(raw: Mapping[str, Any], key: str, where: str) -> bool | None:
+    """True or false; None when it is not there."""
+    value = raw.get(key)
+    if value is not None and not isinstance(value, bool):
+        raise wrong(where, key, "true, false or null", value)
+    return value
+
+
 def choice(raw: Mapping[str, Any], key: str, where: str, choices: tuple[str, ...], default: str | None = None) -> str:
     """One of ``choices``."""
     value = raw.get(key, default)

@@ -14,6 +14,8 @@ from trainvitals.control.document import to_rfc3339
 SCHEMA = 1
 #: Schemas that this version understands; the status file lists them so that a writer can choose.
 SCHEMAS = (1,)
+#: Keys of a request that a client obeys beyond those of the first version; a client that does not know them ignores them.
+UNDERSTANDS = ("save",)
 DESIRED = ("running", "paused", "stopped")
 STATES = ("running", "pausing", "paused", "resuming", "checkpointing", "stopping", "stopped")
 MAX_NAME = 200
@@ -27,6 +29,8 @@ class ControlRequest:
     checkpoint_request: counter; a value above ``ControlStatus.checkpoint_done`` means "make one now", once per value.
     expires_at_ns: not applied after this moment (None = never). valid_from_step: not applied before this step.
     source: ui, cli, webhook, breaker. action: the word that made this request, for the audit.
+    save: whether a pause saves first; None = the trainer decides, which it does by saving. A client that does not know the key
+    saves, too (``ControlStatus.understands``).
     """
 
     run: str = ""
@@ -41,6 +45,7 @@ class ControlRequest:
     issued_at_ns: int = 0
     expires_at_ns: int | None = None
     valid_from_step: int | None = None
+    save: bool | None = None
 
     def to_json(self) -> str:
         """One JSON object with a final newline."""
@@ -56,6 +61,7 @@ class ControlRequest:
                 "issued_at": to_rfc3339(self.issued_at_ns),
                 "expires_at": None if self.expires_at_ns is None else to_rfc3339(self.expires_at_ns),
                 "valid_from_step": self.valid_from_step,
+                "save": self.save,
                 "by": self.by,
                 "source": self.source,
                 "reason": self.reason,
@@ -79,6 +85,7 @@ class ControlRequest:
             issued_at_ns=document.time_ns(raw, "issued_at", where) or 0,
             expires_at_ns=document.time_ns(raw, "expires_at", where),
             valid_from_step=document.optional_count(raw, "valid_from_step", where),
+            save=document.optional_flag(raw, "save", where),
         )
 
 
@@ -90,7 +97,8 @@ class ControlStatus:
     thread; applied_seq: highest carried out at a step boundary; refused_seq and refusal: the last one that was received
     and not carried out, and why. step, step_age_s: last step ended, and seconds since then on the trainer's monotonic
     clock at the heartbeat (a hung step shows here while the heartbeat goes on). ended: the process said good-bye.
-    bad_reads: looks at control.json that gave nothing usable.
+    bad_reads: looks at control.json that gave nothing usable. understands: keys of a request beyond the first ones that this
+    client obeys.
     """
 
     run: str = ""
@@ -122,6 +130,7 @@ class ControlStatus:
     ended: bool = False
     hook_version: str = ""
     schemas: tuple[int, ...] = SCHEMAS
+    understands: tuple[str, ...] = ()
 
     def to_json(self) -> str:
         """One JSON object with a final newline."""
@@ -157,6 +166,7 @@ class ControlStatus:
                 "bad_reads": self.bad_reads,
                 "ended": self.ended,
                 "hook_version": self.hook_version,
+                "understands": list(self.understands),
             }
         )
 
@@ -164,9 +174,7 @@ class ControlStatus:
     def from_json(cls, text: str | bytes, where: str = "control_status.json") -> ControlStatus:
         """Raises ``InputError`` naming the file, the key and what it must be."""
         raw = document.load(text, where, SCHEMAS)
-        verified, ended, age = raw.get("checkpoint_verified"), raw.get("ended", False), raw.get("step_age_s")
-        if verified is not None and not isinstance(verified, bool):
-            raise document.wrong(where, "checkpoint_verified", "true, false or null", verified)
+        ended, age = raw.get("ended", False), raw.get("step_age_s")
         if not isinstance(ended, bool):
             raise document.wrong(where, "ended", "true or false", ended)
         if age is not None and (isinstance(age, bool) or not isinstance(age, (int, float)) or not 0 <= age < 1e12):
@@ -174,6 +182,9 @@ class ControlStatus:
         schemas = raw.get("schemas", [SCHEMA])
         if not isinstance(schemas, list) or not all(isinstance(item, int) for item in schemas):
             raise document.wrong(where, "schemas", "a list of whole numbers", schemas)
+        understands = raw.get("understands", [])
+        if not isinstance(understands, list) or not all(isinstance(item, str) for item in understands):
+            raise document.wrong(where, "understands", "a list of texts", understands)
         return cls(
             run=document.text(raw, "run_id", where, MAX_NAME),
             attempt=document.count(raw, "attempt", where, 0),
@@ -187,7 +198,7 @@ class ControlStatus:
             checkpoint_done=document.count(raw, "checkpoint_done", where, 0),
             applied_at_step=document.optional_count(raw, "applied_at_step", where),
             checkpoint_step=document.optional_count(raw, "checkpoint_step", where),
-            checkpoint_verified=verified,
+            checkpoint_verified=document.optional_flag(raw, "checkpoint_verified", where),
             error=document.text(raw, "error", where, None) or None,
             heartbeat_ns=document.time_ns(raw, "heartbeat", where) or 0,
             heartbeat_seq=document.count(raw, "heartbeat_seq", where, 0),
@@ -204,4 +215,5 @@ class ControlStatus:
             ended=ended,
             hook_version=document.text(raw, "hook_version", where, None),
             schemas=tuple(schemas),
+            understands=tuple(understands),
         )

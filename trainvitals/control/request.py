@@ -93,12 +93,14 @@ def submit(
     expected_seq: int | None = None,
     clock: Clock | None = None,
     expires_s: float | None = None,
+    save: bool | None = None,
 ) -> ControlRequest:
     """Ask for ``pause``, ``resume``, ``checkpoint`` or ``stop``; returns the request that now stands in ``control.json``.
 
     expected_seq: the sequence number the person was looking at; ``ControlConflict`` when another stands there by now, or
     when somebody else takes the next number at the same moment. Asking for what is desired already changes nothing and
     returns the present request, unless the trainer refused it, it has expired, or the action is ``checkpoint``.
+    save: of a pause, whether the trainer saves first; None leaves it to the trainer, which saves.
     ``by`` and ``reason`` are required (``ControlError``): a pause without a name cannot be asked about.
     """
     clock = clock or SystemClock()
@@ -143,6 +145,7 @@ def submit(
         request_id=_request_id(),
         issued_at_ns=now_ns,
         expires_at_ns=None if expires_s is None else now_ns + round(expires_s * 1e9),
+        save=save if action == "pause" else None,
     )
     _claim_and_write(run_dir, request)
     return request

@@ -119,7 +119,8 @@ def _of_state(status: ControlStatus, request: ControlRequest) -> str:
     who = f" ({status.by}: {status.reason})" if status.by else ""
     step = status.applied_at_step
     if status.state == "pausing":
-        return f"Pausing: checkpoint{_at(step)}{who}."
+        is_bare = request.save is False and "save" in status.understands
+        return f"Pausing{' without a' if is_bare else ':'} checkpoint{_at(step)}{who}."
     if status.state == "paused":
         has_saved = step is not None and status.checkpoint_step == step
         saved = f"checkpoint {step:,}" if has_saved else "without a checkpoint of this step"

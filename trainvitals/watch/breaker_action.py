@@ -10,6 +10,7 @@ from trainvitals.control.request import read_status, submit
 from trainvitals.detect.findings import format_duration
 from trainvitals.errors import ControlError
 from trainvitals.identity import event_id
+from trainvitals.incidents.retention import PauseSave
 from trainvitals.records import Event, Finding, Severity
 from trainvitals.settings import RunSettings
 
@@ -24,9 +25,12 @@ class BreakerAction:
         self._run = run
         self._read = read
 
-    def carry_out(self, trip: Finding, attempt: int, now_ns: int) -> Event:
-        """Act on a trip once; the same trip again writes the same request, which the control file takes as done."""
-        decision, reason = self._decide(trip, attempt, now_ns)
+    def carry_out(self, trip: Finding, attempt: int, now_ns: int, saving: PauseSave | None = None) -> Event:
+        """Act on a trip once; the same trip again writes the same request, which the control file takes as done.
+
+        saving: whether the pause saves; None leaves it to the trainer.
+        """
+        decision, reason = self._decide(trip, attempt, now_ns, saving or PauseSave(None, ""))
         data: dict[str, Any] = {
             "decision": decision, "mode": self._run.breaker, "reason": reason, "finding": trip.id, "rule": trip.rule,
         }  # fmt: skip
@@ -50,7 +54,7 @@ class BreakerAction:
             if entry["decision"] in ("count", "hold", "alert")
         ]  # fmt: skip
 
-    def _decide(self, trip: Finding, attempt: int, now_ns: int) -> tuple[str, str]:
+    def _decide(self, trip: Finding, attempt: int, now_ns: int, saving: PauseSave) -> tuple[str, str]:
         step, why = f"{trip.detected_step:,}", str(trip.data.get("reason") or trip.message)
         if self._run.breaker == "off":
             return "off", f"the breaker is off for this run; it would have paused at step {step}: {why}"
@@ -69,7 +73,16 @@ class BreakerAction:
                     "not_wired",
                     f"cannot pause at step {step}: the trainer reads no control file. Stop it by hand. {why}",
                 )
-            submit(self._run.dir, self._run.name, action="pause", by="breaker", source="breaker", reason=why)
+            submit(self._run.dir, self._run.name, action="pause", by="breaker", source="breaker", reason=why, save=saving.save)
         except (ControlError, OSError) as error:
             return "refused", f"could not pause at step {step}: {error}"
-        return "paused", f"asked the trainer to pause at step {step}: {why}"
+        return "paused", f"asked the trainer to pause at step {step}: {why}{_about_saving(saving, status)}"
+
+
+def _about_saving(saving: PauseSave, status: ControlStatus) -> str:
+    """What is told when a pause does not save, or ought not to."""
+    if saving.save is not False:
+        return ""
+    if "save" not in status.understands:
+        return "; it saves all the same, because its hook is older than that request: look at the safe checkpoint"
+    return f"; {saving.why}"

@@ -30,18 +30,21 @@ class Outcome:
 
 
 def ask(
-    settings: Settings, run_name: str, action: str, by: str, reason: str, expected_seq: int, clock: Clock | None = None
-) -> Outcome:
+    settings: Settings, run_name: str, action: str, by: str, reason: str, expected_seq: int, clock: Clock | None = None,
+    save: bool | None = None,
+) -> Outcome:  # fmt: skip
     """Write the request into the run's control file. Only runs of the dashboard's own settings can be meant; never raises
-    for what people or files do. ``expected_seq``: the number the person was looking at, so nobody overwrites unseen."""
+    for what people or files do. ``expected_seq``: the number the person was looking at, so nobody overwrites unseen. ``save``:
+    whether a pause saves first; None leaves it to the trainer, which saves."""
     clock = clock or SystemClock()
     if action not in ACTIONS:
         return Outcome(False, f"This page cannot ask for {action!r}.")
     try:
         run = settings.run(run_name)
         request = submit(
-            run.dir, run.name, action=action, by=by, source="ui", reason=reason, expected_seq=expected_seq, clock=clock
-        )
+            run.dir, run.name, action=action, by=by, source="ui", reason=reason, expected_seq=expected_seq, clock=clock,
+            save=save,
+        )  # fmt: skip
     except ControlConflict as conflict:
         present = read_request(settings.run(run_name).dir)
         pressed_twice = (present.action, present.by, present.reason) == (action, by.strip(), reason.strip())

@@ -1,0 +1,101 @@
+"""What a trainer's retention leaves on disk, as seen from outside, and what one more save would cost. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from statistics import median_low
+
+from trainvitals.records import CheckpointReport, CheckpointState
+
+PIN_DIRECTORY = "/.trainvitals-pinned/"
+_GONE = frozenset({CheckpointState.DELETING, CheckpointState.DELETED})
+#: A trainer that saves before it deletes has one more for a moment, and that moment may be the one that was seen.
+DOUBT = 1
+MODES = ("auto", "always", "never")
+
+
+@dataclass(frozen=True)
+class Retention:
+    """keep_last: newest ones that were left when one was deleted, None = no deletion was seen. interval_steps: between saves."""
+
+    keep_last: int | None = None
+    interval_steps: int | None = None
+
+
+@dataclass(frozen=True)
+class PauseSave:
+    """Whether a pause saves (None = the trainer decides, which means yes) and the sentence that says why."""
+
+    save: bool | None
+    why: str
+
+
+def retention_of(reports: Sequence[CheckpointReport]) -> Retention:
+    """From the newest report of every checkpoint that is or was there; pinned ones are no part of the trainer's retention."""
+    own = [one for one in reports if one.step is not None and PIN_DIRECTORY not in one.path]
+    there = [one for one in own if one.state not in _GONE]
+    gone = [one for one in own if one.state in _GONE]
+    steps = sorted({one.step for one in own if one.step is not None})
+    gaps = [later - earlier for earlier, later in pairwise(steps)]
+    keep_last = None
+    if gone:
+        newest_gone = max(map(_age, gone))
+        keep_last = max(1, sum(_age(one) > newest_gone for one in there))
+    return Retention(keep_last, median_low(gaps) if gaps else None)
+
+
+def saves_until_deleted(safe: CheckpointReport, reports: Sequence[CheckpointReport], retention: Retention) -> int | None:
+    """How many more saves until the trainer deletes ``safe``; None when no deletion was seen, or it outlived one already."""
+    if retention.keep_last is None:
+        return None
+    newest_gone = max((_age(one) for one in reports if one.state in _GONE and PIN_DIRECTORY not in one.path), default=None)
+    if newest_gone is not None and _age(safe) < newest_gone:
+        return None  # younger ones went before it: it is kept for good (every N-th, the best, by hand)
+    newer = sum(
+        _age(one) > _age(safe)
+        for one in reports
+        if one.step is not None and one.state not in _GONE and PIN_DIRECTORY not in one.path
+    )
+    return max(1, retention.keep_last - newer)
+
+
+def steps_until_deleted(
+    safe: CheckpointReport, reports: Sequence[CheckpointReport], retention: Retention, last_step: int | None
+) -> int | None:
+    """How many more steps until the trainer deletes ``safe``, by the usual distance of its saves; None = not known or never."""
+    saves = saves_until_deleted(safe, reports, retention)
+    if saves is None or retention.interval_steps is None or last_step is None:
+        return None
+    newest = max((one.step or 0 for one in reports if one.state not in _GONE and PIN_DIRECTORY not in one.path), default=0)
+    return max(0, newest + saves * retention.interval_steps - last_step)
+
+
+def pause_save(
+    mode: str, *, is_trouble_open: bool, safe: CheckpointReport | None, is_pinned: bool, reports: Sequence[CheckpointReport]
+) -> PauseSave:
+    """Whether a pause should save now. mode: ``save_on_pause`` of the run. is_trouble_open: an incident about the weights is open."""
+    if mode == "always":
+        return PauseSave(True, "it saves: save_on_pause is always")
+    if mode == "never":
+        return PauseSave(False, "it does not save: save_on_pause is never")
+    if not is_trouble_open:
+        return PauseSave(None, "it saves first")
+    if safe is None:
+        return PauseSave(None, "it saves first: there is no safe checkpoint that a save could push out")
+    name = "the safe checkpoint" if safe.step is None else f"the safe checkpoint (step {safe.step:,})"
+    if is_pinned:
+        return PauseSave(None, f"it saves first: {name} is pinned, so no save can push it out")
+    retention = retention_of(reports)
+    saves = saves_until_deleted(safe, reports, retention)
+    if retention.keep_last is not None and saves is None:
+        return PauseSave(None, f"it saves first: {name} has outlived younger ones, so the trainer keeps it for good")
+    if saves is not None and saves > 1 + DOUBT:
+        return PauseSave(None, f"it saves first: {name} outlives this save")
+    why = "how many the trainer keeps is not known" if saves is None else "the trainer keeps too few"
+    return PauseSave(False, f"it does not save: the weights are sick, {name} is not pinned, and {why}")
+
+
+def _age(one: CheckpointReport) -> tuple[int, int]:
+    return (one.modified_at_ns or 0, one.step or 0)
