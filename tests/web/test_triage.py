@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainvitals.incidents.triage import LAYERS, Evidence, leading_rule, symptom, triage
+from trainvitals.incidents.symptoms import leading_rule, symptom
+from trainvitals.incidents.triage import LAYERS, Evidence, triage
 from trainvitals.records import CheckpointReport, CheckpointState, Event, Finding, NodeSample, Severity, VerificationLevel
 
 NOW = 1_795_000_000 * 10**9

@@ -13,8 +13,8 @@ from trainvitals.records import CheckpointReport, Finding, Incident, Severity
 
 #: Beginnings of rules that speak of the weights: a way back must lie before the onset of their incidents.
 WEIGHT_RULES = ("loss_", "grad_", "resume_", "breaker_trip")
-#: Other settings damage no checkpoint by themselves.
-_NO_WEIGHT_RULES = frozenset({"resume_config_changed"})
+#: Other settings damage no checkpoint by themselves, and neither does a start from an older one.
+_NO_WEIGHT_RULES = frozenset({"resume_config_changed", "resume_behind"})
 
 
 class Attempt(Protocol):

@@ -1,7 +1,6 @@
-"""What to check first, in which order: the operations handbook's table as data, and its answers from what is known.
+"""What to check first, in which order, and what is known of it: first the data, then the code, then the cluster.
 
-Source: section 3 of the engineering article on pre-training stability ("first the data, then the code, then the cluster"), whose
-five symptoms are the five rows below. The order of the checks never changes; the first suspect says where the answer most often is.
+The order of the checks never changes; the first suspect (``symptoms``) says where the answer most often is.
 """
 
 from __future__ import annotations
@@ -9,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from trainvitals.incidents.symptoms import SYMPTOMS, symptom
 from trainvitals.records import CheckpointReport, Event, Finding, NodeSample, NonFinite, Severity
 
 #: Layers in the order in which they are checked.
@@ -32,93 +32,6 @@ class Check:
     mark: str
     title: str
     evidence: str
-
-
-@dataclass(frozen=True)
-class Symptom:
-    """One row of the table: what is seen, where it most often comes from, what to look at (per layer)."""
-
-    name: str
-    suspect: str
-    suspect_layer: str
-    action: str
-
-
-SYMPTOMS: dict[str, Symptom] = {
-    symptom.name: symptom
-    for symptom in (
-        Symptom(
-            "loss jumps or diverges", "the data", "data",
-            "Look at the latest batches: repeats, odd tokens, a cleaning rule that removed too much.",
-        ),
-        Symptom(
-            "loss does not come down", "learning rate or data mix", "code",
-            "Compare the learning-rate schedule with the plan, and the data mix with the plan.",
-        ),
-        Symptom(
-            "loss rebounds after a restart", "a checkpoint without optimizer state", "code",
-            "See whether the checkpoint that was loaded holds the optimizer state and whether it was loaded.",
-        ),
-        Symptom(
-            "settings changed at a restart", "the settings or the code", "code",
-            "See whether every change was meant: settings, code and library versions against the attempt before.",
-        ),
-        Symptom(
-            "ranks disagree on the loss", "communication or parallel settings", "cluster",
-            "Look at data/tensor parallel settings and the NCCL topology; compare the worst rank's host.",
-        ),
-        Symptom(
-            "occasional NaN", "numerical stability", "numerics",
-            "Look at mixed precision, gradient clipping and bf16 overflow; see the loss scale.",
-        ),
-        Symptom(
-            "no steps, or slow steps", "the cluster", "cluster",
-            "Find the rank that is behind, its host, its log; then network and storage.",
-        ),
-        Symptom(
-            "a checkpoint cannot be trusted", "storage or an interrupted save", "cluster",
-            "Look at the reasons beside the checkpoint, the space left and the save log; keep the last verified one.",
-        ),
-    )
-}  # fmt: skip
-
-_BY_RULE = {
-    "loss_nonfinite": "occasional NaN", "grad_norm_nonfinite": "occasional NaN",
-    "loss_spike": "loss jumps or diverges", "loss_divergence": "loss jumps or diverges",
-    "loss_outlier": "loss jumps or diverges", "loss_level_shift": "loss jumps or diverges",
-    "loss_implausible_drop": "loss jumps or diverges", "grad_norm_spike": "loss jumps or diverges",
-    "loss_drift": "loss does not come down", "loss_plateau": "loss does not come down",
-    "loss_not_learning": "loss does not come down", "lr_schedule_mismatch": "loss does not come down",
-    "resume_config_changed": "settings changed at a restart",
-    "rank_loss_mismatch": "ranks disagree on the loss", "breaker_trip": "loss jumps or diverges", "breaker_alert": "loss jumps or diverges",
-}  # fmt: skip
-#: What the watchdog did about a symptom; it names the symptom only when nothing else does.
-_CONSEQUENCES = frozenset({"breaker_trip", "breaker_alert"})
-
-
-def symptom(rule: str) -> Symptom:
-    """The row of the table that a rule belongs to."""
-    if rule in _BY_RULE:
-        return SYMPTOMS[_BY_RULE[rule]]
-    if rule.startswith("resume_"):
-        return SYMPTOMS["loss rebounds after a restart"]
-    if rule.startswith("checkpoint_"):
-        return SYMPTOMS["a checkpoint cannot be trusted"]
-    if rule.startswith(("loss_", "grad_")):
-        return SYMPTOMS["loss jumps or diverges"]
-    return SYMPTOMS["no steps, or slow steps"]
-
-
-def leading_rule(findings: Sequence[Finding], rules: Sequence[str] = (), otherwise: str = "") -> str:
-    """The rule that names an incident's symptom: of its worst finding the earliest, never what was only done about it.
-
-    rules: all rules of the incident, for when none of its findings is known here; ``otherwise`` when there is no rule either.
-    """
-    named = [finding for finding in findings if finding.rule not in _CONSEQUENCES] or list(findings)
-    worst = max(named, key=lambda finding: (finding.severity.rank, -finding.first_step), default=None)
-    if worst is not None:
-        return worst.rule
-    return next((rule for rule in rules if rule not in _CONSEQUENCES), next(iter(rules), otherwise))
 
 
 @dataclass(frozen=True)
@@ -158,7 +71,7 @@ def triage(rule: str, evidence: Evidence) -> tuple[Check, ...]:
 
 def _is_about_training(rule: str) -> bool:
     """Whether the rule speaks of the curves, not of time, nodes or checkpoints."""
-    return rule.startswith(("loss_", "grad_", "resume_", "rank_loss_", "lr_", "breaker_"))
+    return rule.startswith(("loss_", "grad_", "resume_", "rank_loss_", "lr_", "breaker_")) and rule != "resume_behind"
 
 
 def _near_before(evidence: Evidence, event: Event) -> bool:
@@ -253,6 +166,9 @@ def _code(rule: str, evidence: Evidence) -> Check:
     ran_away = _learning_rate_ran_away(evidence)
     if ran_away is not None:
         return ran_away
+    of_saves = _about_saves(rule, evidence)
+    if of_saves is not None:
+        return of_saves
     optimizer = evidence.resumed_checkpoint.has_optimizer if evidence.resumed_checkpoint else None
     if rule.startswith("resume_") or optimizer is False:
         where = f"step {evidence.resumed_from_step:,}" if evidence.resumed_from_step is not None else "an unknown checkpoint"
@@ -294,6 +210,18 @@ def _code(rule: str, evidence: Evidence) -> Check:
         "No restart and no change of settings",
         f"since attempt {evidence.attempt} began; see the learning rate on the curves.",
     )
+
+
+def _about_saves(rule: str, evidence: Evidence) -> Check | None:
+    """What the program itself did or would do: which checkpoint it loads, what it leaves out of one."""
+    if rule not in ("resume_behind", "checkpoint_no_optimizer"):
+        return None
+    found = next((f for f in evidence.findings if f.rule == rule), None)
+    action = symptom(rule).action
+    if found is None:
+        return Check("code", "?", "Not known which checkpoint was loaded or left out what", action)
+    title = "The launch picks the checkpoint" if rule == "resume_behind" else "The save leaves the optimizer out"
+    return Check("code", "!", title, f"{_sentence(found.message[:300])} {action}")
 
 
 def _learning_rate_ran_away(evidence: Evidence) -> Check | None:

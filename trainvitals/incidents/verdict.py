@@ -30,6 +30,8 @@ STOPPED_RULES = frozenset({"run_dead", "run_dead_holding_nodes", "restart_failed
 SLOW_RULES = frozenset({"throughput_drop", "straggler", "checkpoint_blocking"})
 #: Rules that speak of the training itself.
 SICK_PREFIXES = ("loss_", "grad_norm_", "resume_", "rank_loss_", "lr_schedule_", "breaker_")
+#: ... but not these: the training is as it was, only older than it could be.
+NOT_SICK_RULES = frozenset({"resume_behind"})
 #: Ways of ending that are no fault.
 GOOD_ENDS = frozenset({"finished", "completed", "complete", "done", "max_steps"})
 #: While the trainer says one of these, a missing step is no hang.
@@ -125,8 +127,13 @@ def main_incident(incidents: Sequence[Incident]) -> Incident | None:
 
 def _weight(incident: Incident) -> tuple[int, int, int]:
     rules = set(incident.rules)
-    kind = 3 if rules & STOPPED_RULES else 2 if rules & HUNG_RULES else 0 if rules & SLOW_RULES else 1
+    kind = 3 if rules & STOPPED_RULES else 2 if rules & HUNG_RULES else 0 if _is_slow(rules) else 1
     return incident.severity.rank, kind, -incident.opened_at_ns
+
+
+def _is_slow(rules: set[str]) -> bool:
+    """Slow, and no checkpoint that cannot be trusted beside it."""
+    return bool(rules & SLOW_RULES) and not any(rule.startswith("checkpoint_") for rule in rules - SLOW_RULES)
 
 
 def verdict(inputs: VerdictInputs) -> Verdict:
@@ -147,14 +154,14 @@ def verdict(inputs: VerdictInputs) -> Verdict:
     hung = _hung_by_time(inputs, is_watched)
     if hung is not None:
         return hung
-    if incident and any(rule.startswith(SICK_PREFIXES) for rule in rules):
+    if incident and any(rule.startswith(SICK_PREFIXES) and rule not in NOT_SICK_RULES for rule in rules):
         return _open(VerdictWord.SICK, incident, inputs, is_watched, silent_s)
     if is_paused:
         return _paused(inputs, incident)
     if inputs.last_step is None or not is_watched:
         return _no_data(inputs, silent_s, incident)
     if incident:
-        word = VerdictWord.SLOW if rules & SLOW_RULES else VerdictWord.ATTENTION
+        word = VerdictWord.SLOW if _is_slow(rules) else VerdictWord.ATTENTION
         return _open(word, incident, inputs, is_watched, silent_s)
     if inputs.fault is not None:
         return Verdict(
@@ -262,6 +269,8 @@ def _open(word: VerdictWord, incident: Incident, inputs: VerdictInputs, is_watch
         headline += f" (as known {span(silent_s)} ago: the watchdog is silent)" if silent_s is not None else " (no watchdog seen)"
     if word is VerdictWord.HUNG:
         decision = "Look at the cluster: which rank is behind, is it alive, what does its log say. Busy GPUs prove nothing."
+    elif word is VerdictWord.ATTENTION and "resume_behind" in incident.rules:
+        decision = "Steps that were done are done again, or would be at a restart. See which checkpoint is loaded, and why."
     elif word is VerdictWord.ATTENTION:
         decision = "Training itself is fine. Look at this before you need it."
     elif word is VerdictWord.SLOW:

@@ -10,7 +10,8 @@ from collections.abc import Collection, Sequence
 import pandas as pd
 
 from trainvitals.incidents.suspect import suspect_checkpoints
-from trainvitals.incidents.triage import Evidence, leading_rule, triage
+from trainvitals.incidents.symptoms import leading_rule
+from trainvitals.incidents.triage import Evidence, triage
 from trainvitals.incidents.verdict import ControlFacts, Verdict, VerdictInputs, VerdictWord, main_incident, verdict
 from trainvitals.records import (
     CheckpointReport,

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from trainvitals.incidents.triage import Check, Symptom, data_changes, leading_rule, symptom
+from trainvitals.incidents.symptoms import Symptom, leading_rule, symptom
+from trainvitals.incidents.triage import Check, data_changes
 from trainvitals.incidents.verdict import STOPPED_RULES
 from trainvitals.records import Event, Finding, Incident, NodeSample
 from trainvitals.web.assemble import checks_of
