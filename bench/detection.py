@@ -102,11 +102,11 @@ def _false_alarms_of(task: tuple[str, int, int]) -> tuple[str, Counter[str], Cou
     return noise, row, rules
 
 
-def false_alarms(seeds: Sequence[int], points: int, jobs: int = 1) -> None:
+def false_alarms(seeds: Sequence[int], points: int, jobs: int = 1, classes: Sequence[str] | None = None) -> None:
     """Healthy curves only: every warning is false. Rates are warnings per 100,000 points."""
     print("Made-up healthy curves\n")
-    total, per_noise = Counter[str](), {noise: (Counter[str](), Counter[str]()) for noise in NOISE_CLASSES}
-    tasks = [(noise, seed, points) for noise in NOISE_CLASSES for seed in seeds]
+    total, per_noise = Counter[str](), {noise: (Counter[str](), Counter[str]()) for noise in classes or NOISE_CLASSES}
+    tasks = [(noise, seed, points) for noise in per_noise for seed in seeds]
     left = Counter(noise for noise, _, _ in tasks)
     print(f"| {' | '.join(FALSE_ALARM_HEADS)} |\n|{'---|' * len(FALSE_ALARM_HEADS)}")
     with multiprocessing.get_context("spawn").Pool(jobs) if jobs > 1 else nullcontext() as pool:
@@ -277,7 +277,7 @@ def throughput(seeds: Iterable[int], real: dict[str, Curve]) -> None:
                     found += len(hits) if not size else bool(hits)
                     tried += 1
                     delays += [min(hits)] if hits else []
-            times = "with times (10 s buckets)" if is_timed else "without times (a point is a bucket)"
+            times = "with times (buckets up to 10 s)" if is_timed else "without times (a point is a bucket)"
             told = f"{found} warnings in {tried} series" if not size else f"{found}/{tried} ({found / tried:.2f})"
             rows.append((times, f"{100 * size:g} %" if size else "none", told, _median(delays) if size else "–"))
     table(("series", "drop", "found", "median delay (points)"), rows)
@@ -332,6 +332,7 @@ def main() -> None:
     parser.add_argument("--first-seed", type=int, default=0, help="0-99 were looked at while the rules were made")
     parser.add_argument("--points", type=int, default=20_000, help="points per curve")
     parser.add_argument("--points-per-class", type=int, help="healthy points of every noise class, instead of --seeds curves")
+    parser.add_argument("--noise", action="append", choices=NOISE_CLASSES, help="only these classes of healthy curves")
     parser.add_argument("--jobs", type=int, default=1, help="processes for the healthy curves")
     parser.add_argument("--series", type=Path, help="folder of real curves")
     parser.add_argument("--labels", type=Path, help="CSV that says what is in them")
@@ -347,7 +348,7 @@ def main() -> None:
     fast = {n: c for n, c in real.items() if sum(value > 0 for value in c.tokens_per_s) >= MIN_THROUGHPUT_POINTS}
     few = min(options.points, 12_000)
     tables = {
-        "false_alarms": lambda: false_alarms(healthy_seeds, options.points, options.jobs),
+        "false_alarms": lambda: false_alarms(healthy_seeds, options.points, options.jobs, options.noise),
         "recall": lambda: recall(seeds, few),
         "compare": lambda: compare(seeds, few, real, labels),
         "throughput": lambda: throughput(seeds, fast) if fast else None,

@@ -22,7 +22,7 @@ SECONDS_PER_DAY = 86400.0
 AVERAGED_STEPS = 10
 NOISE_CLASSES = (
     "plain", "batch_ramp", "averaged", "gaps", "resumes", "heavy_tails", "quantised", "rl", "stairs", "long_warmup", "diurnal",
-    "stalls",
+    "stalls", "short_steps",
 )  # fmt: skip
 
 
@@ -75,6 +75,7 @@ def healthy(rng: random.Random, points: int, noise: str) -> Curve:
     stair = rng.uniform(0.05, 0.25)
     reward = rng.choice(["zeros", "around_zero", "negative"]) if noise == "rl" else ""
     usual_s, usual_tokens, wander = rng.uniform(2, 20), rng.uniform(1e5, 1e7), rng.uniform(0.003, 0.02)
+    usual_s *= 0.03 if noise == "short_steps" else 1.0
     swing = 0.01 if noise == "diurnal" else 0.0
     evaluation = rng.uniform(2, 9)  # times a step; longer ones are for announced phases
     carried = slow = clock_s = 0.0
