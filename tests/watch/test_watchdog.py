@@ -25,6 +25,8 @@ FOR_EVER = (0, 2**62)
 
 
 class NoCheckpoints:
+    reports = ()
+
     def scan(self):
         return []
 

@@ -160,14 +160,15 @@ def tidy(directory: str) -> None:
         raise CannotPin(f"{printable(directory)}: {reason(error)}") from error
 
 
-def still_holds(made: Pin, report_bytes: int, report_files: int) -> bool:
-    """Whether the pin still has the files and bytes that were verified; False when it cannot be looked at. Cheap."""
+def still_holds(pinned: str, files: int, total_bytes: int) -> bool:
+    """Whether a pin still has the files and bytes that were verified; False when it cannot be looked at. Cheap."""
+    directory, name = os.path.split(os.path.abspath(pinned))
     try:
-        with _opened(os.path.dirname(made.path)) as pins_fd:
-            tree = read_tree(pins_fd, os.path.basename(made.path))
+        with _opened(directory) as pins_fd:
+            tree = read_tree(pins_fd, name)
     except (OSError, ValueError, CannotPin):
         return False
-    return (len(tree.files), tree.bytes) == (report_files, report_bytes)
+    return (len(tree.files), tree.bytes) == (files, total_bytes)
 
 
 # parts

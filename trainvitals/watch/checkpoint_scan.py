@@ -14,6 +14,9 @@ from trainvitals.records import CheckpointReport, ResumeChoice
 class Watcher(Protocol):
     """What is asked of a ``CheckpointWatcher``."""
 
+    @property
+    def reports(self) -> list[CheckpointReport]: ...
+
     def scan(self) -> list[CheckpointReport]: ...
 
     def to_state(self) -> dict[str, Any]: ...
@@ -25,13 +28,14 @@ class Watcher(Protocol):
 class Scan:
     """What one look found, and the state that must be committed with it. ``error``: why there was no look, or no whole one.
 
-    choices: what a restart would load, of each directory.
+    choices: what a restart would load, of each directory. known: all checkpoints, not only those that changed.
     """
 
     reports: tuple[CheckpointReport, ...]
     state: Mapping[str, Any] | None
     error: str = ""
     choices: tuple[ResumeChoice, ...] = ()
+    known: tuple[CheckpointReport, ...] = ()
 
 
 class CheckpointScanner:
@@ -73,7 +77,7 @@ class CheckpointScanner:
     def _scan(self) -> None:
         try:
             reports = tuple(self._watcher.scan())
-            scan = Scan(reports, self._watcher.to_state())
+            scan = Scan(reports, self._watcher.to_state(), known=tuple(self._watcher.reports))
             try:
                 scan = replace(scan, choices=tuple(self._choose()))
             except Exception as error:  # noqa: BLE001 (the reports are worth having all the same; it is told)

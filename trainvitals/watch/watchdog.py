@@ -36,6 +36,7 @@ from trainvitals.watch.metadata import MetadataFiles
 from trainvitals.watch.pause_requests import PauseRequests
 from trainvitals.watch.postmortem import PostmortemRunner
 from trainvitals.watch.requests import Requests
+from trainvitals.watch.safe_checkpoint import SafeCheckpoint
 from trainvitals.watch.sources import RunSources
 from trainvitals.watch.troubles import Troubles
 from trainvitals.watch.unnumbered import Unnumbered
@@ -63,11 +64,13 @@ class Watchdog:
     def __init__(
         self, settings: Settings, run: RunSettings, store: Sink, clock: Clock, sources: RunSources, scanner: CheckpointScanner,
         breaker: BreakerAction, node: str, say: Callable[[str], None], postmortems: PostmortemRunner | None = None,
+        safe: SafeCheckpoint | None = None,
     ) -> None:  # fmt: skip
         self._settings, self._run, self._store, self._clock = settings, run, store, clock
         self._sources, self._scanner, self._breaker, self._node, self._say = sources, scanner, breaker, node, say
         self._engine = engine_for(settings, run)
         self._grouper = Grouper(run.name)
+        self._safe = safe or SafeCheckpoint(run, settings.watch)
         self._metadata = MetadataFiles(run.dir, run.name)
         self._deaths = Deaths(run, postmortems)
         self._unnumbered = Unnumbered(run.name)
@@ -123,6 +126,7 @@ class Watchdog:
         self._last_step, self._last_step_ns = state["last_step"]
         self._checkpoint_events.restore(state.get("checkpoint_events", {}))
         self._trips = [finding_from_mapping(data) for data in state["trips"]]
+        self._safe.restore(state.get("safe", {}))
         self._deaths.restore(state.get("deaths", {}))
         self._unnumbered.restore(state.get("unnumbered", []))
         self._pauses.restore(state.get("requests", {}))
@@ -143,6 +147,7 @@ class Watchdog:
         self._checkpoint_events, self._checkpoint_state = CheckpointEvents(), None
         self._is_checkpoint_state_new = True
         self._trips = []
+        self._safe.restore({})
         self._deaths.restore({})
         self._unnumbered.restore([])
         self._take_up_notes()
@@ -177,6 +182,10 @@ class Watchdog:
         scan = self._scanner.poll()
         if scan is not None:
             self._take_scan(scan, now_ns)
+        self._found(self._guarded(lambda: self._safe.poll(now_ns, self._sources.attempt)), now_ns)
+        for event in self._safe.take_events():
+            self._add_event(event)
+            self._pending.announcements.append(event.text)
         self._tell_trouble()
         self._beat(now_ns)
         self._commit()
@@ -212,6 +221,7 @@ class Watchdog:
         self._add_event(Event("watch", now_ns, id=identifier, source="watch", text=text, data=data))
 
     def _take(self, record: Step | Event) -> None:
+        self._safe.take(record)
         time_ns = record.time_ns if record.time_ns is not None else self._clock.time_ns()
         is_last = False
         if isinstance(record, Step):
@@ -256,6 +266,7 @@ class Watchdog:
             if finding.severity.rank > told.rank:
                 self._pending.announcements.append(f"{finding.severity.value} {finding.rule} {finding.id}: {finding.message}")
             incident = self._grouper.add(finding, now_ns)
+            self._safe.found(finding, incident)
             if incident is not None:
                 incident_ns = self._event_times.setdefault(incident.id + "#incident", incident.opened_at_ns)
                 self._add_event(incident_event(incident, finding.attempt, incident_ns))
@@ -284,6 +295,8 @@ class Watchdog:
         if scan.error and scan.error != self._scan_error:
             self.note(f"cannot look at the checkpoints: {scan.error}")
         self._scan_error = scan.error
+        if scan.state is not None:
+            self._safe.scanned(scan.known)
         if scan.state is not None and (scan.reports or self._checkpoint_state is None):
             self._checkpoint_state, self._is_checkpoint_state_new = scan.state, True
             self._pending.changed = True
@@ -316,7 +329,7 @@ class Watchdog:
 
     def _act(self, now_ns: int) -> None:
         for trip in self._trips:
-            event = self._breaker.carry_out(trip, self._sources.attempt, now_ns)
+            event = self._breaker.carry_out(trip, self._sources.attempt, now_ns, self._safe.pause_save())
             self._add_event(event)
             self._pending.announcements.append(f"breaker: {event.text}")
         self._trips = []
@@ -371,6 +384,7 @@ class Watchdog:
             "last_step": [self._last_step, self._last_step_ns],
             "checkpoint_events": self._checkpoint_events.to_state(),
             "trips": [asdict(trip) for trip in self._trips],
+            "safe": self._safe.to_state(),
             "deaths": self._deaths.to_state(),
             "unnumbered": self._unnumbered.to_state(),
             "requests": self._pauses.to_state(),
