@@ -85,7 +85,7 @@ class SafeCheckpoint:
 
     def found(self, finding: Finding, incident: Incident | None) -> None:
         """A new or changed finding, and the incident that it changed."""
-        if incident is not None and (is_about_weights(incident) or incident.severity is Severity.CRITICAL):
+        if incident is not None and _is_grave(incident):
             self._incidents.pop(incident.id, None)
             self._incidents[incident.id] = incident
             self._is_due = True
@@ -321,6 +321,11 @@ class SafeCheckpoint:
         if saves == 1:
             return f"is deleted with the next save{about}", True
         return f"is deleted with the {saves}. save from now{about}", False
+
+
+def _is_grave(incident: Incident) -> bool:
+    """Whether it is a reason to keep a way back. What is wrong with checkpoints themselves is none: it would keep itself open."""
+    return is_about_weights(incident) or (incident.severity is Severity.CRITICAL and incident.family != "checkpoint")
 
 
 def _is_whole(value: object) -> bool:
