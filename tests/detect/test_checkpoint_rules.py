@@ -542,3 +542,63 @@ def test_the_state_stays_small_with_ten_thousand_checkpoints():
         engine.update(report(n, "corrupt" if n % 3 else "verified", n, path="/x/" + "y" * 3000 + str(n), reasons=["z" * 5000]))
     engine.tick(at(10_001))
     assert len(json.dumps(engine.to_state())) < 200_000
+
+
+# -- what the hook compared at a resume -----------------------------------------------------------------------------
+
+
+def resume_check(second: float, **differs) -> Event:
+    check = {"path": "/c/checkpoint-500", "step": 500, "config_is_equal": True, "script_is_equal": True, "has_optimizer": True}
+    return Event("message", at(second), step=500, text="resumed", data={"resume_check": check | differs})
+
+
+def settings_findings(items) -> list:
+    engine = Engine("r")
+    found = [f for item in items for f in (engine.tick(item) if isinstance(item, int) else engine.update(item))]
+    found += engine.finish()
+    return [f for f in found if f.rule == "resume_config_changed"]
+
+
+@pytest.mark.parametrize(("attempt", "severity"), [(2, Severity.WARNING), (1, Severity.INFO)])
+def test_a_checkpoint_that_other_settings_saved_is_told(attempt, severity):
+    head = [*steps(1, 500, 0), start(2, 600, 500)] if attempt == 2 else []
+    check = resume_check(605, config_is_equal=False, script_is_equal=False)
+    (found,) = settings_findings([*head, check, *steps(501, 540, 610, attempt=attempt)])
+    assert found.severity is severity
+    assert found.message.startswith("config and script not as when checkpoint-500 was saved")
+    assert settings_findings([*head, resume_check(605), *steps(501, 540, 610, attempt=attempt)]) == []
+
+
+def test_settings_that_were_compared_key_by_key_are_not_told_again():
+    def told_settings(attempt, second, value):
+        data = {"section": "config", "values": {"lr": value, "run_started_at": f"{second}"}, "part": 0, "parts": 1}
+        return Event("metadata", at(second), attempt=attempt, data=data)
+
+    def run(value):
+        return [
+            told_settings(1, 0, 1), *steps(1, 500, 1), start(2, 600, 500), told_settings(2, 601, value),
+            resume_check(605, config_is_equal=False), *steps(501, 540, 610, attempt=2),
+        ]  # fmt: skip
+
+    assert len(settings_findings(run(2))) == 1
+    assert "goes on from it" not in settings_findings(run(2))[0].message
+
+
+def test_a_start_from_a_checkpoint_without_optimizer_is_told_until_the_next_start():
+    run = [*live_run(550, 100), start(2, 700, 500), resume_check(701, has_optimizer=False), *steps(501, 540, 710, attempt=2)]
+    (found,) = of(findings(run), "checkpoint_no_optimizer")
+    assert (found.severity, found.is_open) == (Severity.WARNING, True)
+    assert "attempt 2 goes on from checkpoint-500, which holds no optimizer state" in found.message
+    assert not of(findings([*run, start(3, 800, 500)]), "checkpoint_no_optimizer")[0].is_open
+
+
+def test_the_phases_of_a_trainer_that_tells_its_saves_are_not_counted_beside_them():
+    items = []
+    for item in live_run(1000, 100, is_async=True, save_s=40, is_watched=False):
+        if isinstance(item, Event) and item.kind == "save" and item.data["state"] in ("begun", "staged"):
+            state = "begin" if item.data["state"] == "begun" else "end"
+            items.append(Event("phase", item.time_ns, step=item.step, data={"phase": "checkpoint", "state": state}))
+        items.append(item)
+    lost = [i for i in items if not (isinstance(i, Event) and i.data.get("state") == "persisted" and (i.step or 0) > 600)]
+    assert findings(items) == []
+    assert {f.rule for f in findings([*lost, *(at(1100 + k) for k in range(800))])} >= {"checkpoint_overdue", "checkpoint_stuck"}

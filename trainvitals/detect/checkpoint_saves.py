@@ -30,7 +30,7 @@ class SaveDetector(FamilyDetector):
     rules = (OVERDUE, STUCK, BLOCKING)
     STATE = (
         "ledger", "book", "pace", "told", "disk", "_waiting", "_blocking", "_begins", "_ends", "_overdue_of", "_disk_ns",
-        "_tick_ns", "_was_live", "told_before",
+        "_tick_ns", "_was_live", "told_before", "_tells_saves",
     )  # fmt: skip
 
     def __init__(self, context: Context, tuned: Tuned) -> None:
@@ -45,6 +45,7 @@ class SaveDetector(FamilyDetector):
         self._waiting = Waiting(self.numbers[STUCK])
         self._blocking = Blocking(self.numbers[BLOCKING])
         self._begins = self._ends = 0
+        self._tells_saves = False  # with save events the phases, which last as long as training waits, say less
         self._overdue_of = ""
         self._disk_ns = 0
         self._tick_ns: int | None = None
@@ -80,6 +81,7 @@ class SaveDetector(FamilyDetector):
             self._on_checkpoint(event)
         elif kind in ("attempt_start", "attempt_end"):
             self._waiting.clear()
+            self._tells_saves = False
             ending = "; the trainer ended" if kind == "attempt_end" else "; the trainer was started again"
             for rule in (STUCK, OVERDUE):
                 self.ledger.close(rule, None, ending)
@@ -102,6 +104,7 @@ class SaveDetector(FamilyDetector):
 
     def _on_save(self, event: Event, data: Mapping[str, Any]) -> None:
         state, step = str(data.get("state")), self._step_of(event)
+        self._tells_saves = self._tells_saves or state in ("begun", "staged", "persisted", "failed")
         key = str(data.get("path") or step)[:300]
         if state in ("begun", "staged"):
             self._waiting.begun(key, step, event.time_ns, self._arrival(event.time_ns))
@@ -113,7 +116,7 @@ class SaveDetector(FamilyDetector):
         if state == "persisted":
             self._saved(step, event.time_ns)
         elif state == "failed":
-            why = event.text[:200].strip()
+            why = str(data.get("reason") or event.text)[:200].strip()
             text = f"the save of step {format_step(step)} failed" + (f": {why}" if why else "")
             self.ledger.open_finding(STUCK, Severity.WARNING, text, first_step=step, data={"step": step, "state": "failed"})
         elif state == "deleted":
@@ -122,6 +125,8 @@ class SaveDetector(FamilyDetector):
     def _on_phase(self, event: Event, phase: str, data: Mapping[str, Any]) -> None:
         if phase != "checkpoint":
             self._blocking.interrupted()  # what takes time there is not the save
+            return
+        if self._tells_saves:
             return
         step = self._step_of(event)
         if data.get("state") != "end":

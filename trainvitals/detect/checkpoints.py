@@ -28,6 +28,7 @@ MORE = "more"
 NEWER_ENOUGH = 2
 MAX_DIRECTORIES = 16
 STARTED = "started"
+RESUMED = "resumed"
 RUN = "run"
 
 
@@ -92,8 +93,13 @@ class CheckpointDetector(FamilyDetector):
             self._start_ns = event.time_ns
             self._told_step = whole(event.data.get("resumed_from_step"))
             self._settle_start("; the trainer was started again")
+            bare = self.ledger.of(NO_OPTIMIZER, RESUMED)
+            if bare is not None:
+                self.ledger.settle(bare, "; the trainer was started again")
         elif event.kind == "resume":
             self._told_step = whole(event.step)
+        elif event.kind == "message":
+            self._take_resume_check(event.data.get("resume_check"))
         elif event.kind == "annotation":
             for finding in list(self.ledger.open.values()):
                 if self.context.is_silenced(finding.rule):
@@ -145,6 +151,17 @@ class CheckpointDetector(FamilyDetector):
         for finding in self.ledger.of_rule(BEHIND):
             if finding.data.get("kind") == STARTED:
                 self.ledger.settle(finding, ending)
+
+    def _take_resume_check(self, check: object) -> None:
+        """The hook compared this start with the manifest of what it goes on from."""
+        if not isinstance(check, dict) or check.get("has_optimizer") is not False:
+            return
+        path = printable(str(check.get("path") or ""), 240)
+        name = path.rstrip("/").rsplit("/", 1)[-1]
+        # The first start of a run that begins with somebody's weights is a new stage, and meant.
+        severity = Severity.WARNING if self.context.attempt > 1 else Severity.INFO
+        message = f"attempt {self.context.attempt} goes on from {name}, which holds no optimizer state"
+        self.ledger.tell(NO_OPTIMIZER, RESUMED, severity, message, time_ns=self._now_ns, data={"path": path})
 
     def _take_choice(self, data: Mapping[str, Any]) -> None:
         directory, path = data.get("directory"), data.get("path")

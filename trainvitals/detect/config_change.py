@@ -56,6 +56,15 @@ class ConfigChangeDetector(FamilyDetector):
         self._changes: list[dict[str, Any]] = []
         self._is_waiting = False
 
+    @property
+    def has_told(self) -> bool:
+        """Whether this attempt has a finding."""
+        return self._finding is not None
+
+    def has_compared(self, section: str) -> bool:
+        """Whether both this attempt and an earlier one told this section."""
+        return section in self._compared
+
     def on_step(self, step: Step) -> None:
         if step.attempt > self._attempt:
             self._begin(step.attempt)

@@ -30,6 +30,7 @@ from trainvitals.detect.nonfinite import NonFiniteDetector
 from trainvitals.detect.pause import PauseDetector
 from trainvitals.detect.ranks import RankDetector
 from trainvitals.detect.rebound import ReboundDetector
+from trainvitals.detect.resume_check import ResumeCheckDetector
 from trainvitals.detect.stall import StallDetector
 from trainvitals.detect.state import Stateful
 from trainvitals.detect.statistics import SortedWindow, median
@@ -56,7 +57,7 @@ class Engine(Stateful):
 
     STATE = (
         "_context", "_nonfinite", "_loss", "_shift", "_trend", "_drop", "_rebound", "_grad_norm", "_throughput", "_stall",
-        "_liveness", "_faults", "_config_change", "_lr", "_ranks", "_pause", "_saves", "_checkpoints", "_breaker", "_late", "_is_starting", "_resume_step", "_gaps", "_paused_steps", "_usual", "_notes",
+        "_liveness", "_faults", "_config_change", "_resume_check", "_lr", "_ranks", "_pause", "_saves", "_checkpoints", "_breaker", "_late", "_is_starting", "_resume_step", "_gaps", "_paused_steps", "_usual", "_notes",
     )  # fmt: skip
 
     def __init__(
@@ -80,6 +81,7 @@ class Engine(Stateful):
         self._liveness = LivenessDetector(context, tuned)
         self._faults = FaultDetector(context, tuned)
         self._config_change = ConfigChangeDetector(context, tuned)
+        self._resume_check = ResumeCheckDetector(context, tuned, self._config_change)
         self._lr = LrDetector(context, tuned, lr_schedule)
         self._ranks = RankDetector(context, tuned)
         self._pause = PauseDetector(context, tuned)
@@ -90,7 +92,7 @@ class Engine(Stateful):
         # gone on from is asked before the saves forget it.
         self._detectors: tuple[FamilyDetector, ...] = (
             self._nonfinite, self._drop, self._loss, self._shift, self._trend, self._rebound, self._grad_norm,
-            self._throughput, self._stall, self._liveness, self._faults, self._config_change, self._lr,
+            self._throughput, self._stall, self._liveness, self._faults, self._config_change, self._resume_check, self._lr,
             self._ranks, self._pause, self._checkpoints, self._saves, self._breaker,
         )  # fmt: skip
         self._late: list[dict[str, Any]] = []
