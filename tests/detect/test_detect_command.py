@@ -114,11 +114,13 @@ def test_detection_needs_neither_pandas_nor_numpy(tmp_path: Path):
     subprocess.run([sys.executable, "-c", code, str(file)], check=True, timeout=60)
 
 
-def test_the_detectors_import_records_and_the_standard_library_only():
+def test_the_detectors_import_records_errors_and_the_standard_library_only():
     for file in Path(trainvitals.detect.__file__).parent.glob("*.py"):
         for node in ast.walk(ast.parse(file.read_text())):
             if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("trainvitals"):
-                assert node.module == "trainvitals.records" or node.module.startswith("trainvitals.detect"), (
+                assert node.module in ("trainvitals.records", "trainvitals.errors") or node.module.startswith(
+                    "trainvitals.detect"
+                ), (
                     file.name,
                     node.module,
                 )
