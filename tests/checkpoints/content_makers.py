@@ -20,14 +20,19 @@ def write_manifest(
 ) -> Path:
     """What the hook would write for the files that are there now."""
     files = []
-    for path in sorted(directory.rglob("*")):
-        name = str(path.relative_to(directory))
+    root = directory if directory.is_dir() else directory.parent
+    for path in sorted(directory.rglob("*")) if directory.is_dir() else [directory]:
+        name = str(path.relative_to(root))
         if path.is_file() and not name.startswith("ckpt_manifest") and (names is None or name in names):
             content = path.read_bytes()
             files.append(
                 ManifestFile(name, len(content), hashlib.sha256(content).hexdigest(), rank or 0, path.stat().st_mtime_ns)
             )
     made = Manifest(run=run, attempt=None, step=step, algorithm="sha256", files=tuple(files))
+    if not directory.is_dir():
+        path = Path(manifest.beside(str(directory)))
+        path.write_text(manifest.dump(made))
+        return path
     path = directory / (manifest.NAME if rank is None else f"ckpt_manifest.rank{rank:05d}.json")
     path.write_text(manifest.dump(made))
     return path

@@ -401,6 +401,16 @@ def test_any_single_changed_byte_of_tensor_data_is_found_with_either_proof(tmp_p
     assert inspect(str(directory / "c_500.pt"), "content").state == "corrupt"
 
 
+def test_a_single_file_is_proven_by_the_manifest_beside_it(tmp_path):
+    path = tmp_path / "step_500.safetensors"
+    path.write_bytes(make.safetensors_bytes({"w": ("F32", (8, 4))}))
+    made.write_manifest(path, 500)
+    report = inspect(str(path), "content")
+    assert (report.state, report.level, report.proof) == ("verified", "content", "manifest"), report
+    path.write_bytes(made.flipped(path.read_bytes(), path.stat().st_size - 1))
+    assert inspect(str(path), "content").state == "corrupt"
+
+
 def test_manifests_of_the_hook_and_of_this_test_are_one_format():
     assert manifest.SCHEMA == 1
     assert ContentProof("manifest") is ContentProof.MANIFEST

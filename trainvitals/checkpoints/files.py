@@ -12,8 +12,9 @@ import stat
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from trainvitals import manifest
 from trainvitals.checkpoints import names as checkpoint_names
 
 MAX_FILES = 100_000
@@ -108,7 +109,7 @@ def listing(path: str) -> Listing:
         name = os.path.basename(path)  # noqa: PTH119
         problem = "" if stat.S_ISREG(info.st_mode) else "is not a regular file"
         entry = Entry(name, info.st_size if not problem else 0, info.st_mtime_ns, problem)
-        return _with_others(path, entry)
+        return _with_manifest(_with_others(path, entry))
     return _directory(path)
 
 
@@ -137,6 +138,18 @@ def _with_others(path: str, entry: Entry) -> Listing:
             unreadable.append(f"{printable(child.name)}: {reason(error)}")
     entries.sort(key=lambda one: one.name)
     return Listing(path, True, tuple(entries), vanished, tuple(unreadable), marker=_marker(path))
+
+
+def _with_manifest(seen: Listing) -> Listing:
+    """A file and the manifest beside it, which the writer leaves last."""
+    try:
+        info = os.stat(manifest.beside(seen.root), follow_symlinks=False)  # noqa: PTH116
+    except (OSError, ValueError):
+        return seen  # there is none, or none that anybody could read
+    problem = "" if stat.S_ISREG(info.st_mode) else "is not a regular file; not opened"
+    name = os.path.basename(manifest.beside(seen.root))  # noqa: PTH119
+    entry = Entry(name, info.st_size if not problem else 0, info.st_mtime_ns, problem)
+    return replace(seen, entries=tuple(sorted((*seen.entries, entry), key=lambda one: one.name)))
 
 
 def _marker(path: str) -> str:

@@ -5,6 +5,7 @@ Such a file is untrusted input: bounded, parsed strictly, and never a reason to 
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -46,7 +47,7 @@ def integrity_hashes(listing: Listing) -> tuple[str, Mapping[str, str]] | None:
 
 def is_manifest(name: str) -> bool:
     """Whether this file holds hashes and is itself in no list of hashes."""
-    return name == manifest.NAME or name == INTEGRITY_NAME or manifest.RANK_NAME.match(name) is not None
+    return name == INTEGRITY_NAME or manifest.is_own_name(name)
 
 
 def read(listing: Listing, findings: Findings, step: int | None, run: str = "") -> WriterHashes:
@@ -54,12 +55,13 @@ def read(listing: Listing, findings: Findings, step: int | None, run: str = "") 
 
     ``step``: of the checkpoint as its other files tell it. ``run``: whose checkpoints these are; another run's is noted.
     """
+    own_name = os.path.basename(manifest.beside(listing.root)) if listing.is_file else manifest.NAME  # noqa: PTH119
+    whole = _parsed(listing, own_name, findings) if own_name in listing.names else None
+    if whole is not None:
+        _compare(whole, step, run, findings, own_name)
+        return WriterHashes(_expected(whole), whole, own_name)
     if listing.is_file:
         return WriterHashes()
-    whole = _parsed(listing, manifest.NAME, findings) if manifest.NAME in listing.names else None
-    if whole is not None:
-        _compare(whole, step, run, findings)
-        return WriterHashes(_expected(whole), whole, manifest.NAME)
     parts = sorted(name for name in listing.names if manifest.RANK_NAME.match(name))
     files: dict[str, Expected] = {}
     for name in parts[:MAX_RANK_PARTS]:
@@ -127,7 +129,7 @@ def _parsed(listing: Listing, name: str, findings: Findings) -> Manifest | None:
         return None
 
 
-def _compare(found: Manifest, step: int | None, run: str, findings: Findings, name: str = manifest.NAME) -> None:
+def _compare(found: Manifest, step: int | None, run: str, findings: Findings, name: str) -> None:
     if step is not None and found.step != step:
         findings.damaged.append(f"{printable(name)} is of step {found.step}, the checkpoint is of step {step}")
     if run and found.run and found.run != run:
