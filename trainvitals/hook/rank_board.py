@@ -214,7 +214,8 @@ def rank_statistics(samples: Sequence[Sample], world_size: int) -> dict[str, flo
     if losses:
         values = list(losses.values())
         found |= {"loss_rank_min": min(values), "loss_rank_max": max(values), "loss_rank_mean": statistics.fmean(values)}
-        found["loss_rank_std"] = statistics.pstdev(values)
+        mean = found["loss_rank_mean"]
+        found["loss_rank_std"] = math.hypot(*(value - mean for value in values)) / math.sqrt(len(values))
     bad = [sample.rank for sample in samples if not math.isfinite(sample.loss)]
     if bad and losses:
         found["loss_rank_nonfinite"] = len(bad)

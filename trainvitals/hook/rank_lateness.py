@@ -46,23 +46,24 @@ class RankLateness:
         """``times_s``: rank -> seconds before the first all-reduce, finite; nothing is said of fewer than two ranks."""
         if len(times_s) < 2 or (middle_s := _median(sorted(times_s.values()))) <= 0:
             return Lateness({}, {})
-        smoothed = self._smoothed
+        smoothed, shares = self._smoothed, {}
         for rank, time_s in times_s.items():
+            late = time_s / middle_s - 1
+            late = CLIP if late > CLIP else -CLIP if late < -CLIP else late
             before = smoothed.get(rank, 0.0)
-            smoothed[rank] = before + SMOOTHING * (max(-CLIP, min(CLIP, time_s / middle_s - 1)) - before)
-        shares = {rank: smoothed[rank] for rank in times_s}
-        worst = heapq.nlargest(WORST, shares, key=lambda rank: shares[rank])
+            smoothed[rank] = shares[rank] = before + SMOOTHING * (late - before)
+        worst = [rank for _, rank in heapq.nlargest(WORST, zip(shares.values(), shares, strict=True))]
         statistics = {
             "pre_all_reduce_rank_median_s": middle_s,
             "pre_all_reduce_rank_mad_s": _median(sorted(abs(time_s - middle_s) for time_s in times_s.values())),
         }
         if len(times_s) >= MANY_RANKS:
-            usual = _median(sorted(shares.values()))
+            usual, late_from = _median(sorted(shares.values())), max(TELL_SHARE, 0.5 * shares[worst[0]])
             spread = _median(sorted(abs(share - usual) for share in shares.values()))
             statistics |= {
                 "late_rank": worst[0],
                 "late_share": shares[worst[0]],
-                "late_ranks": sum(share >= max(TELL_SHARE, 0.5 * shares[worst[0]]) for share in shares.values()),
+                "late_ranks": sum(1 for share in shares.values() if share >= late_from),
                 "late_of_ranks": len(shares),
                 "late_noise_share": MAD_TO_SIGMA * spread,
             }
