@@ -1,10 +1,12 @@
 import contextlib
+import hashlib
 import json
 import os
 import random
 
 import checkpoint_makers as make
 import content_makers as made
+import dcp_makers as dcp
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -233,7 +235,6 @@ def test_a_hash_that_needs_a_library_that_is_not_here_is_no_proof_and_no_damage(
 def test_hashes_of_every_library_are_the_hashes_of_the_standard(tmp_path):
     content = random.Random(1).randbytes(hashes.BLOCK_BYTES + 12_345)
     (tmp_path / "f").write_bytes(content)
-    import hashlib
     import zlib
 
     xxhash = pytest.importorskip("xxhash")
@@ -409,6 +410,36 @@ def test_a_single_file_is_proven_by_the_manifest_beside_it(tmp_path):
     assert (report.state, report.level, report.proof) == ("verified", "content", "manifest"), report
     path.write_bytes(made.flipped(path.read_bytes(), path.stat().st_size - 1))
     assert inspect(str(path), "content").state == "corrupt"
+
+
+def with_integrity(directory, **changes):
+    """What Megatron-Core writes with --verify-integrity."""
+    hashes_ = {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in directory.iterdir() if file.is_file()}
+    document = {"algorithm": "sha256", "files": hashes_} | changes
+    (directory / "integrity.json").write_text(json.dumps(document, indent=2))
+    return directory
+
+
+def test_the_hashes_of_megatron_prove_a_checkpoint_without_our_manifest(tmp_path):
+    directory = with_integrity(dcp.torchtitan(tmp_path))
+    report = inspect(str(directory), "content")
+    assert (report.state, report.level, report.proof) == ("verified", "content", "integrity_json"), report
+    shard = directory / "__1_0.distcp"
+    shard.write_bytes(made.flipped(shard.read_bytes(), 200))
+    report = inspect(str(directory), "content")
+    assert report.state == "corrupt"
+    assert "__1_0.distcp: its content is not what integrity.json says" in report.reasons[0]
+    shard.unlink()
+    assert inspect(str(directory)).state == "incomplete"
+
+
+@pytest.mark.parametrize(
+    ("changes", "state"),
+    [({"algorithm": "md5"}, "verified"), ({"files": []}, "verified"), ({"files": {"a": "x"}}, "corrupt"), ({"files": {"../a": "0" * 64}}, "corrupt")],
+)  # fmt: skip
+def test_an_integrity_file_that_makes_no_sense_proves_nothing(tmp_path, changes, state):
+    report = inspect(str(with_integrity(dcp.torchtitan(tmp_path), **changes)), "content")
+    assert (report.state, report.proof) == (state, "")
 
 
 def test_manifests_of_the_hook_and_of_this_test_are_one_format():

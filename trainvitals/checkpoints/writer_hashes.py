@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from trainvitals import manifest
+from trainvitals.checkpoints import integrity_json
 from trainvitals.checkpoints.files import Listing, NotRegular, Unreadable, Vanished, opened, printable
 from trainvitals.checkpoints.findings import Findings
 from trainvitals.manifest import BadManifest, Manifest, ManifestFile
@@ -18,7 +19,6 @@ from trainvitals.records import ContentProof
 #: About 150,000 files; longer ones are not parsed here, to bound memory.
 MAX_MANIFEST_BYTES = 32 * 1024 * 1024
 MAX_RANK_PARTS = 100_000
-INTEGRITY_NAME = "integrity.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,14 +40,9 @@ class WriterHashes:
     source: str = ""
 
 
-def integrity_hashes(listing: Listing) -> tuple[str, Mapping[str, str]] | None:
-    """Placeholder until the layout of Megatron is there."""
-    return None
-
-
 def is_manifest(name: str) -> bool:
     """Whether this file holds hashes and is itself in no list of hashes."""
-    return name == INTEGRITY_NAME or manifest.is_own_name(name)
+    return name == integrity_json.NAME or manifest.is_own_name(name)
 
 
 def read(listing: Listing, findings: Findings, step: int | None, run: str = "") -> WriterHashes:
@@ -71,15 +66,11 @@ def read(listing: Listing, findings: Findings, step: int | None, run: str = "") 
             files |= _expected(part)
     if files:
         return WriterHashes(files, None, f"{len(parts)} files {printable(parts[0])} …")
-    integrity = integrity_hashes(listing) if INTEGRITY_NAME in listing.names else None
-    if integrity is not None:
-        algorithm, hashes = integrity
-        return WriterHashes(
-            {name: Expected(digest, algorithm, None, ContentProof.INTEGRITY_JSON) for name, digest in hashes.items()},
-            None,
-            INTEGRITY_NAME,
-        )
-    return WriterHashes()
+    files = {
+        name: Expected(digest, "sha256", None, ContentProof.INTEGRITY_JSON)
+        for name, digest in integrity_json.read(listing, findings).items()
+    }
+    return WriterHashes(files, None, integrity_json.NAME if files else "")
 
 
 def compare_names(hashes: WriterHashes, listing: Listing, findings: Findings) -> None:
