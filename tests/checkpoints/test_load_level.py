@@ -1,3 +1,4 @@
+import io
 import json
 import os
 import pickle
@@ -8,6 +9,7 @@ from pathlib import Path
 
 import checkpoint_makers as make
 import content_makers as made
+import dcp_makers as dcp
 import numpy as np
 import pytest
 
@@ -244,6 +246,32 @@ def test_a_tensor_that_claims_more_than_its_data_cannot_be_loaded(tmp_path):
         archive.writestr("archive/data/0", bytes(16))
     with opened(str(tmp_path / "d.pt")) as reader, pytest.raises(NotLoadable, match="larger than its data"):
         list(of_torch(reader, "d.pt"))
+
+
+def test_a_shard_is_loaded_entry_by_entry_and_a_tensor_is_named_as_the_metadata_names_it(tmp_path, monkeypatch):
+    def entry(items, name="data/0"):
+        if name == "object":
+            return make.torch_zip_bytes(storages=())
+        values = [NAN if items == 2_048 and place == 5 else 1e-42 if items == 1_200 else 0.5 for place in range(items)]
+        return make_entry(values)
+
+    def make_entry(values):
+        buffer = io.BytesIO()
+        with make.zipfile.ZipFile(buffer, "w", make.zipfile.ZIP_STORED) as archive:
+            archive.writestr("archive/data.pkl", made.tensor_pickle(made.TensorOf(0, len(values))))
+            archive.writestr("archive/data/0", struct.pack(f"<{len(values)}f", *values))
+        return buffer.getvalue()
+
+    monkeypatch.setattr(dcp, "entry_bytes", entry)
+    tensors = {"model.layers.0.weight": 1_024, "optimizer.state.w.exp_avg_sq": 1_200}
+    path = dcp.write(tmp_path / "step-5", dcp.parts(tensors, 2, ("lr_scheduler",)))
+    is_loaded, findings = loaded(path)
+    assert is_loaded, findings
+    assert findings.notes == ["4 tensors sampled: their values are sound"]
+    path = dcp.write(tmp_path / "step-6", dcp.parts({"model.a.weight": 2_048, "model.b.weight": 1_200}, 1))
+    _, findings = loaded(path)
+    assert "tensor model.a.weight in __0_0.distcp holds NaN" in findings.damaged[0]
+    assert "tensor model.b.weight in __0_0.distcp holds denormal numbers" in findings.damaged[1]
 
 
 def test_a_hugging_face_checkpoint_with_a_manifest_reaches_level_load(tmp_path):

@@ -19,6 +19,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from trainvitals.checkpoints import files, layouts, low_priority
+from trainvitals.checkpoints.dcp_directory import METADATA_NAME
 from trainvitals.checkpoints.files import TEMPORARY_NAME, Listing, Reader, Unreadable, Vanished, opened, printable
 from trainvitals.checkpoints.parts import TORCH_ENDINGS
 
@@ -115,19 +116,22 @@ def sample(seen: Listing, found: Found, sample_bytes: int, until_s: float) -> No
     judged: list[tuple[load_values.Tensor, load_values.Values]] = []
     layout = layouts.layout_of(seen)
     ranges = dict(layout.ranges(seen)) if layout is not None else {}
+    names = _entry_names(seen, found)
     generator = random.Random()  # noqa: S311 - chooses blocks
     tensors: list[load_values.Tensor] = []
     for entry in seen.entries:
         if entry.problem or TEMPORARY_NAME.search(entry.name) or entry.size == 0:
             continue
-        tensors += _tensors_of(seen, entry.name, ranges, found)
+        tensors += _tensors_of(seen, entry.name, ranges, names, found)
     found.tensors = len(tensors)
     each = max(1, min(SAMPLES_A_TENSOR, sample_bytes // SAMPLE_BYTES // max(1, len(tensors))))
     current: tuple[str, Any, Reader] | None = None
     try:
         for tensor in tensors:
             if time.monotonic() > until_s:
-                found.unproven.append(f"{len(judged)} of {found.tensors} tensors were sampled in the time there was, the rest was not")
+                found.unproven.append(
+                    f"{len(judged)} of {found.tensors} tensors were sampled in the time there was, the rest was not"
+                )
                 break
             if tensor.dtype not in load_values.ITEM_BYTES or tensor.items == 0:
                 continue
@@ -150,12 +154,28 @@ def sample(seen: Listing, found: Found, sample_bytes: int, until_s: float) -> No
         found.notes.append(f"{len(judged)} tensors sampled: their values are sound")
 
 
-def _tensors_of(seen: Listing, name: str, ranges: dict[str, Any], found: Found) -> list[Any]:
+def _entry_names(seen: Listing, found: Found) -> dict[str, dict[int, str]]:
+    """What is in which entry of the shards, by every ``.metadata`` that there is."""
+    from trainvitals.checkpoints import load_tensors
+
+    names: dict[str, dict[int, str]] = {}
+    for entry in seen.entries:
+        directory, slash, base = entry.name.rpartition("/")
+        if METADATA_NAME.match(base) and not entry.problem:
+            try:
+                with opened(seen.path(entry.name)) as reader:
+                    names |= load_tensors.names_of_entries(reader, directory + slash)
+            except load_tensors.NotLoadable as error:
+                found.damaged.append(f"{printable(entry.name)} cannot be loaded: {printable(str(error), 300)}")
+    return names
+
+
+def _tensors_of(seen: Listing, name: str, ranges: dict[str, Any], names: dict[str, dict[int, str]], found: Found) -> list[Any]:
     from trainvitals.checkpoints import load_tensors
 
     def all_of(reader: Reader) -> Iterator[Any]:
         if name in ranges:
-            return load_tensors.of_ranges(reader, name, ranges[name], {})
+            return load_tensors.of_ranges(reader, name, ranges[name], names.get(name, {}))
         if name.endswith(".safetensors"):
             return load_tensors.of_safetensors(reader, name)
         if name.endswith(TORCH_ENDINGS) and reader.read(0, 4) == b"PK\x03\x04":

@@ -15,7 +15,7 @@ from typing import Any
 from trainvitals.checkpoints import json_file, safetensors_header, zip_directory
 from trainvitals.checkpoints.files import Reader, Window
 from trainvitals.checkpoints.layouts.base import Range
-from trainvitals.checkpoints.load_values import Tensor
+from trainvitals.checkpoints.load_values import NAMELESS, Tensor
 
 MAX_TENSORS = 200_000
 MAX_OBJECTS = 3_000_000
@@ -157,6 +157,35 @@ def of_ranges(reader: Reader, file: str, ranges: tuple[Range, ...], names: Mappi
         yield from _of_zip(Window(reader, one.offset, one.length), file, one.offset, names.get(one.offset, ""))
 
 
+def names_of_entries(reader: Reader, directory: str) -> dict[str, dict[int, str]]:
+    """From a DCP ``.metadata``: shard -> offset of an entry -> name of what is in it; what cannot be told is left out.
+
+    ``directory``: in which the file lies, "" or with a slash at its end.
+    """
+    if reader.size > MAX_PICKLE_BYTES:
+        return {}
+    try:
+        content = _Unpickler(reader.read(0, reader.size)).load()
+    except (NotLoadable, MemoryError):
+        raise
+    except Exception as error:
+        raise NotLoadable(f"its pickle cannot be read ({type(error).__name__})") from error
+    found: dict[str, dict[int, str]] = {}
+    storage = _state(content).get("storage_data")
+    for index, info in storage.items() if isinstance(storage, dict) else ():
+        name, place = _state(index).get("fqn"), _state(info)
+        file, offset = place.get("relative_path"), place.get("offset")
+        if isinstance(name, str) and isinstance(file, str) and isinstance(offset, int):
+            found.setdefault(directory + file, {})[offset] = name[:500]
+    return found
+
+
+def _state(item: object) -> dict[Any, Any]:
+    """What a stand-in was given as its state."""
+    states = [part for part in item.parts if isinstance(part, dict)] if isinstance(item, _Inert) else []
+    return states[-1] if states else {}
+
+
 def _of_zip(reader: Reader, file: str, base: int, root: str) -> Iterator[Tensor]:
     try:
         members = zip_directory.members(reader)
@@ -200,7 +229,7 @@ def _walk(content: object, root: str) -> Iterator[tuple[str, _Tensor]]:
             found += 1
             if found > MAX_TENSORS:
                 return
-            yield path or "(the tensor)", item
+            yield path or NAMELESS, item
             continue
         if not isinstance(item, (dict, list, tuple, _Inert)) or id(item) in seen or len(seen) > MAX_OBJECTS:
             continue

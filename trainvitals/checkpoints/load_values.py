@@ -30,6 +30,8 @@ MIN_ITEMS = 16
 MIN_WEIGHT_ITEMS = 1_024
 ZERO_SHARE = 0.9
 GARBAGE_SHARE = 0.5
+#: A tensor that the files do not name may be anything.
+NAMELESS = "(a tensor)"
 _OPTIMIZER = re.compile(r"(?:^|[./])(?:optim\w*|exp_avg\w*|momentum_buffer|max_exp_avg_sq|state)(?:[./]|\Z)")
 _ZERO_IS_USUAL = re.compile(
     r"bias|norm|ln_|lora_B|lora_b|mask|buffer|cache|running_mean|rotary|inv_freq|position_ids", re.IGNORECASE
@@ -63,6 +65,7 @@ class Tensor:
         """Whether it should hold ordinary numbers: a matrix of the model."""
         return (
             self.is_judged
+            and not self.name.startswith(NAMELESS)
             and self.items >= MIN_WEIGHT_ITEMS
             and self.dimensions != 1
             and not _OPTIMIZER.search(self.name)
