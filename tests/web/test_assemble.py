@@ -25,7 +25,7 @@ from trainvitals.records import (
 from trainvitals.settings import GpuSettings, RunSettings, Settings
 from trainvitals.store.encode import event_point, node_point, step_point
 from trainvitals.store.sqlite import SqliteStore
-from trainvitals.web.assemble import choose_checkpoints, read_facts, run_view
+from trainvitals.web.assemble import read_facts, run_view
 from trainvitals.web.draw import draw, last_window_ns, read_frame, window_title
 from trainvitals.web.incident import incident_story
 from trainvitals.web.nodes import nodes
@@ -153,7 +153,7 @@ def test_the_newest_event_of_a_checkpoint_wins(store: SqliteStore, tmp_path: Pat
     assert found.recommended is not None and found.recommended.step == 2000
 
 
-def test_a_checkpoint_without_optimizer_is_the_second_choice_and_presence_is_no_proof() -> None:
+def test_a_checkpoint_without_optimizer_is_the_second_choice_and_presence_is_no_proof(store: SqliteStore, tmp_path: Path) -> None:
     def report(step: int, level: VerificationLevel | None, has_optimizer: bool | None = True) -> CheckpointReport:
         return CheckpointReport(f"/c/{step}", step, "f", CheckpointState.VERIFIED, level, has_optimizer, 1, 1)
 
@@ -162,10 +162,15 @@ def test_a_checkpoint_without_optimizer_is_the_second_choice_and_presence_is_no_
         report(200, VerificationLevel.CONTENT, False),
         report(300, VerificationLevel.PRESENCE),
     ]
-    newest, recommended = choose_checkpoints(reports, ())
-    assert newest is not None and newest.step == 300
-    assert recommended is not None and recommended.step == 100
-    assert choose_checkpoints(reports, {"/c/100", "/c/200"})[1] is None
+    (tmp_path / "run").mkdir()
+    store.write([
+        event_point(sample.RUN, Event("checkpoint", NOW - 100 + n, step=one.step, id=one.path, data=asdict(one)))
+        for n, one in enumerate(reports)
+    ])  # fmt: skip
+    found = view(store, tmp_path)
+    assert found.newest_verified is not None and found.newest_verified.step == 300
+    assert found.recommended is not None and found.recommended.step == 100
+    assert "no optimizer state" in found.rollback.rejected["/c/200"] and "presence" in found.rollback.rejected["/c/300"]
 
 
 def test_a_node_that_fell_silent_is_silent_whatever_it_last_said(store: SqliteStore, tmp_path: Path) -> None:
@@ -322,6 +327,7 @@ def test_after_going_back_the_checkpoint_of_the_pause_is_still_not_safe(store: S
     assert seen.newest_verified is not None and seen.newest_verified.step == 2460
     assert seen.recommended is not None and seen.recommended.step == 2200
     assert seen.suspects[of_pause.path] == sick.first_step
+    store.write([step_point(sample.RUN, Step(2461, 3, NOW + 10**9, {"loss": 2.0}, {}), NOW + 10**9)])
     again = replace(of_pause, modified_at_ns=NOW - 5 * 10**9)
     store.write([event_point(sample.RUN, Event("checkpoint", NOW, step=2460, attempt=3, id="again", data=asdict(again)))])
     assert view(store, tmp_path).recommended == again

@@ -5,7 +5,8 @@ Only the poller calls this. A store error leaves it as an exception: the poller 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 
 import pandas as pd
 
@@ -15,18 +16,18 @@ from trainvitals.incidents.triage import Evidence, triage
 from trainvitals.incidents.verdict import ControlFacts, Verdict, VerdictInputs, VerdictWord, main_incident, verdict
 from trainvitals.records import (
     CheckpointReport,
-    CheckpointState,
     Event,
     Finding,
     Incident,
     NodeSample,
     NonFinite,
     Severity,
-    VerificationLevel,
 )
 from trainvitals.settings import RunSettings, Settings
 from trainvitals.store.protocol import Store
 from trainvitals.web.attempts import attempts_of, phase_of
+from trainvitals.web.checkpoint_advice import card_of, newest_verified, way_back_of
+from trainvitals.web.checkpoints import CheckpointFacts, CheckpointReader
 from trainvitals.web.configuration import ConfigurationReader
 from trainvitals.web.death import newest_death, reading_words, told_in
 from trainvitals.web.facts import Facts, sort_out
@@ -34,6 +35,7 @@ from trainvitals.web.lost import reading_health
 from trainvitals.web.metrics import Row, is_about_metrics, last_rows, metrics_now, pace
 from trainvitals.web.not_watched import not_watched
 from trainvitals.web.spool import SpoolNumbers
+from trainvitals.web.starts import StartReader
 from trainvitals.web.validation import ValidationReader
 from trainvitals.web.view import AttemptView, Check, ControlView, MetricNow, RunView
 
@@ -44,7 +46,6 @@ FAULT_NEWS_NS = 600 * 10**9
 EVENT_READS: tuple[tuple[tuple[str, ...], int], ...] = (
     (("incident",), 1000),
     (("finding",), 1000),
-    (("checkpoint",), 2000),
     (("attempt_start", "attempt_end", "resume", "postmortem"), 1000),
     (("control", "breaker"), 500),
     (("annotation",), 200),
@@ -52,7 +53,6 @@ EVENT_READS: tuple[tuple[tuple[str, ...], int], ...] = (
     (("data", "message", "phase"), 500),
     (("watch",), 100),
 )
-LEVEL_RANK = {level: rank for rank, level in enumerate(VerificationLevel)}
 
 
 def run_view(
@@ -65,11 +65,14 @@ def run_view(
     requests: Sequence[Event] = (),
     configurations: ConfigurationReader | None = None,
     validations: ValidationReader | None = None,
+    checkpoints: CheckpointReader | None = None,
+    starts: StartReader | None = None,
 ) -> RunView:
     """Everything the pages show of ``run`` at ``now_ns``. requests: what was asked of it, from its control directory.
-    configurations, validations: read what starts were made of and losses on held-out data, and remember it. Raises what the
-    store raises."""
-    facts = read_facts(store, run.name, now_ns)
+    configurations, validations, checkpoints, starts: read what changes rarely or is much, and remember it. Raises what the store
+    raises."""
+    stored = (checkpoints or CheckpointReader()).of(store, run.name, now_ns)
+    facts = read_facts(store, run.name, now_ns, stored)
     rows = last_rows(store, run.name, now_ns)
     last = rows[-1] if rows else None
     attempts = attempts_of(
@@ -84,7 +87,9 @@ def run_view(
     metrics = metrics_now(store, run.name, rows, of_metrics, facts.findings, metrics_onset_ns)
     speed = pace(rows)
     suspects = suspect_checkpoints(facts.checkpoints, facts.incidents, facts.findings, attempts)
-    newest, recommended = choose_checkpoints(facts.checkpoints, suspects)
+    newest = newest_verified(facts.checkpoints)
+    way_back = way_back_of(run, facts, stored, attempts, rows, speed.step_s, metrics)
+    recommended = way_back.checkpoint
     breaker_events = facts.of_kind("breaker")
     inputs = VerdictInputs(
         now_ns=now_ns,
@@ -173,6 +178,14 @@ def run_view(
         reading=reading_health(lost, facts.events),
         configurations=made_of,
         validations=(validations or ValidationReader()).of(store, run.name, now_ns),
+        saves=stored.saves,
+        choices=stored.choices,
+        pinned=stored.pinned,
+        rollback=way_back,
+        card=card_of(run, facts.checkpoints, stored, attempts, speed.step_s, inputs.last_step_time_ns),
+        starts=(starts or StartReader()).of(
+            store, run.name, attempts, facts.findings, stored.history, stored.checks, [one.attempt for one in made_of], now_ns
+        ),
     )
 
 
@@ -188,26 +201,16 @@ def _incident_of(found: Verdict, inputs: VerdictInputs, run: str) -> Incident | 
     )  # fmt: skip
 
 
-def read_facts(store: Store, run: str, now_ns: int) -> Facts:
-    """The newest events of every kind, sorted out. A clock ahead by less than a day hides nothing."""
+def read_facts(store: Store, run: str, now_ns: int, stored: CheckpointFacts | None = None) -> Facts:
+    """The newest events of every kind, sorted out. A clock ahead by less than a day hides nothing. stored: of the checkpoints."""
+    stored = stored or CheckpointReader().of(store, run, now_ns)
     events: list[Event] = []
     for kinds, limit in EVENT_READS:
         events.extend(store.events(run, kinds, 0, now_ns + DAY_NS, limit=limit, newest_first=True))
-    return sort_out(events)
-
-
-def choose_checkpoints(
-    checkpoints: Sequence[CheckpointReport], suspects: Collection[str]
-) -> tuple[CheckpointReport | None, CheckpointReport | None]:
-    """(newest verified, the one to go back to). The second has at least its structure verified and its path is not among
-    the suspects (``trainvitals.incidents.suspect``)."""
-    verified = [c for c in checkpoints if c.state is CheckpointState.VERIFIED and c.step is not None]
-    newest = max(verified, key=lambda c: (c.step or 0, c.modified_at_ns or 0), default=None)
-    sound = [c for c in verified if c.level is not None and LEVEL_RANK[c.level] >= LEVEL_RANK[VerificationLevel.STRUCTURE]]
-    before = [c for c in sound if c.path not in suspects]
-    # Weights without the optimizer restart with a rebound, so they are the second choice at any age.
-    recommended = max(before, key=lambda c: (c.has_optimizer is not False, c.step or 0), default=None)
-    return newest, recommended
+    facts = sort_out(events)
+    facts.unreadable.count += stored.unreadable.count
+    facts.unreadable.last = facts.unreadable.last or stored.unreadable.last
+    return replace(facts, checkpoints=stored.reports, checkpoint_history=stored.history)
 
 
 def _first_step_ns(store: Store, run: str, attempts: Sequence[AttemptView]) -> int | None:

@@ -7,9 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, dataclass, field, fields, replace
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
-from trainvitals.records import CheckpointReport, CheckpointState, Event, Finding, Incident, Severity, VerificationLevel
+from trainvitals.records import (
+    CheckpointReport,
+    CheckpointState,
+    ContentProof,
+    Event,
+    Finding,
+    Incident,
+    Severity,
+    VerificationLevel,
+)
 
 Record = TypeVar("Record")
 _DAMAGED = frozenset({CheckpointState.CORRUPT, CheckpointState.INCOMPLETE})
@@ -90,16 +99,31 @@ def told_by_breaker(
     )
 
 
+class Told(NamedTuple):
+    """A report as it was told: when, and in which attempt (0 = not told)."""
+
+    time_ns: int
+    attempt: int
+    report: CheckpointReport
+
+
 def checkpoint_history(events: Iterable[Event]) -> tuple[tuple[int, CheckpointReport], ...]:
-    """What each attempt left at each path, by step. A damaged checkpoint stays in its attempt's history when it is deleted or
-    written again: that it was damaged is what a person looks for. Attempt 0 = not told."""
-    left: dict[tuple[str, int], CheckpointReport] = {}
+    """What each attempt left at each path, by step."""
+    told = []
     for event in sorted(events, key=_time):
         try:
-            report = checkpoint_of(event)
+            told.append(Told(_time(event), event.attempt or 0, checkpoint_of(event)))
         except (TypeError, ValueError, KeyError, AttributeError):
             continue  # counted where the newest of each path is chosen
-        key = (report.path, event.attempt or 0)
+    return history_of(told)
+
+
+def history_of(told: Iterable[Told]) -> tuple[tuple[int, CheckpointReport], ...]:
+    """What each attempt left at each path, by step. A damaged checkpoint stays in its attempt's history when it is deleted or
+    written again: that it was damaged is what a person looks for. Attempt 0 = not told. ``told``: by time."""
+    left: dict[tuple[str, int], CheckpointReport] = {}
+    for _, attempt, report in told:
+        key = (report.path, attempt)
         known = left.get(key)
         if known is None or known.state not in _DAMAGED or report.state not in _GOING:
             left[key] = report
@@ -158,6 +182,14 @@ def _number(value: Any) -> float | None:
     return None if value is None or isinstance(value, str) else float(value)
 
 
+def _flag(value: Any) -> bool | None:
+    return value if isinstance(value, bool) else None
+
+
+def _sizes(value: Any) -> dict[str, int]:
+    return {str(name): int(size) for name, size in (value or {}).items()}
+
+
 def finding_of(event: Event) -> Finding:
     """The finding that an event of kind ``finding`` carries; raises on anything that is none."""
     data = event.data
@@ -194,6 +226,10 @@ def checkpoint_of(event: Event) -> CheckpointReport:
             CheckpointReport, data, path=str(data["path"]), step=_whole(data["step"]), state=CheckpointState(data["state"]),
             level=None if level is None else VerificationLevel(level), files=int(data["files"]), bytes=int(data["bytes"]),
             reasons=tuple(str(reason) for reason in data.get("reasons") or ()), modified_at_ns=_whole(data.get("modified_at_ns")),
-            loss=_number(data.get("loss")),
+            loss=_number(data.get("loss")), has_optimizer=_flag(data["has_optimizer"]), has_rng=_flag(data.get("has_rng")),
+            has_scheduler=_flag(data.get("has_scheduler")), has_data_position=_flag(data.get("has_data_position")),
+            world_size=_whole(data.get("world_size")), parallel=_sizes(data.get("parallel")),
+            largest_file_bytes=_whole(data.get("largest_file_bytes")), proof=ContentProof(data.get("proof") or ""),
+            verified_at_ns=_whole(data.get("verified_at_ns")),
         )
     )  # fmt: skip

@@ -18,8 +18,10 @@ from trainvitals.records import Event, NodeSample
 from trainvitals.settings import RunSettings, Settings
 from trainvitals.store.protocol import Store
 from trainvitals.web.assemble import run_view
+from trainvitals.web.checkpoints import CheckpointReader
 from trainvitals.web.configuration import ConfigurationReader
 from trainvitals.web.nodes import gpus, nodes
+from trainvitals.web.starts import StartReader
 from trainvitals.web.validation import ValidationReader
 from trainvitals.web.view import ControlView, CurveQuery, CurveResult, RunView, Snapshot
 
@@ -91,6 +93,7 @@ class Poller:
         #: run -> (sequence number when read, requests): the history directory is read again only when the number changed.
         self._requests: dict[str, tuple[int, Sequence[Event]]] = {}
         self._configurations, self._validations = ConfigurationReader(), ValidationReader()
+        self._checkpoints, self._starts = CheckpointReader(), StartReader()
         self._period_s = min(1.0, settings.dashboard.refresh_s)
         self._snapshots, self._curves_store = _Connection(open_store), _Connection(open_store)
         self._snapshot = Snapshot(0)
@@ -167,8 +170,9 @@ class Poller:
             self._requests[run.name] = (control.seq, self._read_requests(run))
         requests = self._requests.get(run.name, (0, ()))[1]
         return run_view(
-            self._settings, store, run, control, now_ns, seen_nodes, requests, self._configurations, self._validations
-        )
+            self._settings, store, run, control, now_ns, seen_nodes, requests, self._configurations, self._validations,
+            self._checkpoints, self._starts,
+        )  # fmt: skip
 
     def draw_due(self) -> int:
         """Draw every curve that is due, most overdue first; returns how many were drawn. Never raises."""

@@ -9,10 +9,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from trainvitals.control.view import ControlState
+from trainvitals.incidents.checkpoint_card import CardRow as CardRow
+from trainvitals.incidents.checkpoint_card import Judgement as Judgement
+from trainvitals.incidents.rollback import Rollback as Rollback
+from trainvitals.incidents.saves import SaveTime as SaveTime
 from trainvitals.incidents.triage import Check as Check
 from trainvitals.incidents.verdict import Verdict as Verdict
 from trainvitals.incidents.verdict import VerdictWord as VerdictWord
-from trainvitals.records import CheckpointReport, Event, Finding, GpuSample, Incident, NodeSample, NonFinite
+from trainvitals.records import CheckpointReport, Event, Finding, GpuSample, Incident, NodeSample, NonFinite, ResumeChoice
 from trainvitals.settings import RunSettings
 
 
@@ -62,6 +66,22 @@ class Validation:
     name: str = ""
 
 
+@dataclass(frozen=True)
+class Start:
+    """A start of the trainer that went on from ``from_step``. path: of that checkpoint, "" = not known. Losses: the median of the ten
+    points before and after. settings: what is equal or what changed. problem: what was wrong with the checkpoint, "" = nothing known."""
+
+    attempt: int
+    from_step: int
+    first_step: int | None
+    path: str
+    started_ns: int
+    loss_before: float | None = None
+    loss_after: float | None = None
+    settings: str = "not known"
+    problem: str = ""
+
+
 #: The control state of a run, as the pages know it.
 ControlView = ControlState
 
@@ -74,7 +94,9 @@ class RunView:
     beside the usual ones. checkpoint_history: (attempt, report), what each attempt left at each path, also where a later
     attempt wrote over it; ``checkpoints`` holds what is there now. suspects: path of each checkpoint that may hold damaged
     weights -> onset of the incident in which it was saved. configurations: of the newest starts that told theirs, newest first.
-    reading: what could not be read or kept, "" = nothing. validations: losses on held-out data, by time.
+    reading: what could not be read or kept, "" = nothing. validations: losses on held-out data, by time. saves: how long each
+    took, by step. choices: what a restart would load. pinned: path -> where it is kept from deletion. rollback: the
+    recommendation with its reasons. card: how well the run saves, point by point. starts: what each start went on from.
     """
 
     settings: RunSettings
@@ -104,6 +126,12 @@ class RunView:
     reading: str = ""
     configurations: tuple[Configuration, ...] = ()
     validations: tuple[Validation, ...] = ()
+    saves: tuple[SaveTime, ...] = ()
+    choices: tuple[ResumeChoice, ...] = ()
+    pinned: Mapping[str, str] = field(default_factory=dict)
+    rollback: Rollback = field(default_factory=lambda: Rollback(None, ""))
+    card: tuple[CardRow, ...] = ()
+    starts: tuple[Start, ...] = ()
 
     @property
     def name(self) -> str:

@@ -1,0 +1,137 @@
+"""Where each start of the trainer went on from, and whether the training went on as before: loss, settings, script."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pandas as pd
+
+from trainvitals.records import CheckpointReport, Finding
+from trainvitals.store.protocol import Store
+from trainvitals.web.changes import arrow, changes_at
+from trainvitals.web.view import AttemptView, Start
+
+DAY_NS = 86_400 * 10**9
+#: Points before and after the start that are compared.
+POINTS = 10
+#: Newest starts that are told.
+MAX_STARTS = 20
+SHOWN_CHANGES = 3
+WORDS: Mapping[str, str] = {"config_is_equal": "settings", "script_is_equal": "script", "git_is_equal": "commit"}
+
+
+@dataclass
+class StartReader:
+    """One for each poller: losses around a start are read until there are enough of them."""
+
+    _before: dict[tuple[str, int, int], float | None] = field(default_factory=dict)
+    _after: dict[tuple[str, int], float] = field(default_factory=dict)
+
+    def of(
+        self, store: Store, run: str, attempts: Sequence[AttemptView], findings: Sequence[Finding],
+        history: Sequence[tuple[int, CheckpointReport]], checks: Mapping[int, Mapping[str, Any]], told: Sequence[int], now_ns: int,
+    ) -> tuple[Start, ...]:  # fmt: skip
+        """Starts that went on from something, oldest first. told: attempts that told what they are made of. Raises what the store
+        raises."""
+        made = []
+        ordered = sorted(attempts, key=lambda attempt: attempt.number)
+        for index, attempt in enumerate(ordered):
+            step = _from_step(attempt, index)
+            if step is None or index < len(ordered) - MAX_STARTS:
+                continue
+            check = checks.get(attempt.number, {})
+            path = str(check.get("path") or "") or _path_at(history, step, attempt)
+            made.append(
+                Start(
+                    attempt=attempt.number,
+                    from_step=step,
+                    first_step=attempt.first_step,
+                    path=path,
+                    started_ns=attempt.started_ns,
+                    loss_before=self._loss_before(store, run, ordered[:index], step, check),
+                    loss_after=self._loss_after(store, run, attempt, now_ns),
+                    settings=_settings(attempt.number, findings, check, told),
+                    problem=_problem(check),
+                )
+            )
+        return tuple(made)
+
+    def _loss_before(
+        self, store: Store, run: str, earlier: Sequence[AttemptView], step: int, check: Mapping[str, Any]
+    ) -> float | None:
+        known = _number(check.get("loss_before"))
+        holder = next((one for one in reversed(earlier) if one.first_step is not None and one.first_step <= step), None)
+        if holder is None:
+            return known
+        key = (run, holder.number, step)
+        if key not in self._before:
+            time_ns = store.time_of_step(run, holder.number, step)
+            losses: list[float] = []
+            if time_ns is not None:
+                where = {"run": run, "attempt": str(holder.number)}
+                frame = store.raw("train", ["step", "loss"], where, 0, time_ns + 1, limit=POINTS, newest_first=True)
+                losses = _losses(frame)
+            self._before[key] = statistics.median(losses) if losses else None
+        found = self._before[key]
+        return found if found is not None else known
+
+    def _loss_after(self, store: Store, run: str, attempt: AttemptView, now_ns: int) -> float | None:
+        key = (run, attempt.number)
+        if key in self._after:
+            return self._after[key]
+        where = {"run": run, "attempt": str(attempt.number)}
+        losses = _losses(store.raw("train", ["step", "loss"], where, 0, now_ns + DAY_NS, limit=POINTS))
+        found = statistics.median(losses) if losses else None
+        if found is not None and len(losses) == POINTS:
+            self._after[key] = found
+        return found
+
+
+def _from_step(attempt: AttemptView, index: int) -> int | None:
+    """A later start that did not say where it goes on from went on from the step before its first one."""
+    if attempt.resumed_from_step is not None:
+        return attempt.resumed_from_step
+    return max(0, attempt.first_step - 1) if index and attempt.first_step is not None else None
+
+
+def _path_at(history: Sequence[tuple[int, CheckpointReport]], step: int, attempt: AttemptView) -> str:
+    of_step = [report for _, report in history if report.step == step]
+    before = [one for one in of_step if one.modified_at_ns is None or one.modified_at_ns <= attempt.started_ns]
+    return before[-1].path if before else of_step[0].path if of_step else ""
+
+
+def _settings(attempt: int, findings: Sequence[Finding], check: Mapping[str, Any], told: Sequence[int]) -> str:
+    changes = changes_at(findings, attempt)
+    if changes is not None and changes.count:
+        shown = [f"{one.name} {arrow(one)}" for one in changes.keys[:SHOWN_CHANGES]]
+        more = f" and {changes.count - len(shown):,} more" if changes.count > len(shown) else ""
+        return f"changed: {', '.join(shown)}{more}"
+    answers = {word: check.get(name) for name, word in WORDS.items() if isinstance(check.get(name), bool)}
+    changed = [word for word, is_equal in answers.items() if not is_equal]
+    if changed:
+        return f"changed since it was saved: {', '.join(changed)}"
+    if answers:
+        return f"as when it was saved: {', '.join(answers)}"
+    return "as at the start before" if attempt in told and any(number < attempt for number in told) else "not known"
+
+
+def _problem(check: Mapping[str, Any]) -> str:
+    parts = []
+    if check.get("step_is_equal") is False:
+        parts.append(f"its manifest is of step {check.get('step')}")
+    if check.get("files_missing") or check.get("files_of_other_size"):
+        parts.append("files of it were missing or had another size")
+    if check.get("has_optimizer") is False:
+        parts.append("it has no optimizer state")
+    return "; ".join(parts)
+
+
+def _losses(frame: pd.DataFrame) -> list[float]:
+    return [float(value) for value in frame["loss"].dropna()] if "loss" in frame.columns else []
+
+
+def _number(value: object) -> float | None:
+    return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
