@@ -32,7 +32,7 @@ class Lineage:
         self._reach = self._chain()
 
     def abandoned_by(self, checkpoint: CheckpointReport) -> int | None:
-        """Number of the start that gave this checkpoint's history up by going back before it; None when it is not given up.
+        """Number of the start that gave this checkpoint's history up by going on from another; None when it is not given up.
 
         The writer is known by the time of the files; a copy that lost it counts as written by whoever can have written it.
         """
@@ -42,11 +42,12 @@ class Lineage:
         for writer in self._writers(checkpoint, step):
             limit = self._reach.get(writer.number, -1)
             if limit is not None and step > limit:
-                return self._who_went_back(writer, step)
+                return self._who_left(writer, step)
         return None
 
-    def _who_went_back(self, writer: _Start, step: int) -> int | None:
-        return next((s.number for s in self._starts if s.number > writer.number and s.above < step), None)
+    def _who_left(self, writer: _Start, step: int) -> int:
+        later = [start for start in self._starts if start.number > writer.number]
+        return next((start.number for start in later if start.above < step), later[0].number)
 
     def _writers(self, checkpoint: CheckpointReport, step: int) -> list[_Start]:
         able = [s for s in self._starts if s.above < step and (s.last is None or step <= s.last + self._slack)]

@@ -201,7 +201,7 @@ def _rejected(inputs: RollbackInputs) -> dict[str, str]:
         reason = _unusable(one) or _after_onset(one, suspects) or _own_loss(one, unrecovered)
         if not reason:
             number = lineage.abandoned_by(one)
-            reason = "" if number is None else f"its history was given up: attempt {number} went back before it"
+            reason = "" if number is None else f"its history was given up: attempt {number} did not go on from it"
         if reason:
             found[one.path] = reason
     return found
