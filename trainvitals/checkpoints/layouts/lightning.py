@@ -80,9 +80,14 @@ def step_in_name(name: str) -> int | None:
     return int(found[1]) if found else None
 
 
+def is_by_lightning(top: Table) -> bool:
+    """Whether the keys of a state are those that Lightning's Trainer writes."""
+    return "pytorch-lightning_version" in top.keys
+
+
 def facts_of(top: Table, name: str, named: int | None, findings: Findings, *, is_weights_elsewhere: bool = False) -> Facts:
     """What Lightning's own keys say; nothing when they are not there."""
-    if "pytorch-lightning_version" not in top.keys and "global_step" not in top.keys:
+    if not is_by_lightning(top):
         if top.keys:
             findings.notes.append(f"{printable(name)} lacks the keys that Lightning writes (global_step, state_dict, loops)")
         return Facts(named, state_keys.read(top).has_optimizer)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from trainvitals.checkpoints import parts, torch_file
+from trainvitals.checkpoints import parts, state_keys, torch_file
 from trainvitals.checkpoints.files import TEMPORARY_NAME, Entry, Listing, NotRegular, Unreadable, Vanished, opened
 from trainvitals.checkpoints.findings import Findings
+from trainvitals.checkpoints.layouts import lightning
 from trainvitals.checkpoints.layouts.base import Facts, Layout
 
 
@@ -21,19 +22,34 @@ class TorchFiles(Layout):
     def look(self, listing: Listing, findings: Findings, *, into_files: bool) -> Facts:
         entries = _torch_entries(listing)
         has_optimizer: bool | None = None
+        told: list[state_keys.StateKeys] = []
         if any(entry.name.rpartition("/")[2].startswith("optim") for entry in entries):
             has_optimizer = True
         if into_files:
             for entry in entries:
                 checked = parts.check_torch(listing, entry, findings)
-                if checked is not None and checked.names_optimizer is not None:
+                if checked is None:
+                    continue
+                if lightning.is_by_lightning(checked.top) and len(entries) == 1:
+                    return lightning.facts_of(checked.top, entry.name, parts.step_from_name(listing.name), findings)
+                keys = state_keys.read(checked.top)
+                told.append(keys)
+                if checked.names_optimizer is not None:
                     has_optimizer = has_optimizer or checked.names_optimizer
             for entry in listing.entries:
                 if entry.name.endswith(".json") and not TEMPORARY_NAME.search(entry.name):
                     parts.read_json(listing, entry.name, findings, allow_nonfinite=True)
         else:
             findings.damaged += [f"{entry.name} is empty (0 bytes)" for entry in entries if not entry.size and not entry.problem]
-        return Facts(parts.step_from_name(listing.name), has_optimizer)
+        named = parts.step_from_name(listing.name)
+        # A file of an unknown maker may keep what it has under any key: what is not seen is not known to be absent.
+        return Facts(
+            named if named is not None else next((keys.step for keys in told if keys.step is not None), None),
+            has_optimizer,
+            has_rng=any(keys.has_rng for keys in told) or None,
+            has_scheduler=any(keys.has_scheduler for keys in told) or None,
+            has_data_position=any(keys.has_data_position for keys in told) or None,
+        )
 
 
 def _torch_entries(listing: Listing) -> list[Entry]:
