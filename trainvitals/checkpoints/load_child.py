@@ -215,7 +215,9 @@ def load_with_torch(seen: Listing, found: Found) -> None:
             continue
         shown = printable(entry.name)
         try:
-            torch.load(seen.path(entry.name), map_location="cpu", weights_only=True, mmap=True)
+            with opened(seen.path(entry.name)) as reader:
+                is_zip = reader.read(0, 4) == b"PK\x03\x04"
+            torch.load(seen.path(entry.name), map_location="cpu", weights_only=True, mmap=is_zip)
             loaded += 1
         except pickle.UnpicklingError as error:
             found.notes.append(f"{shown} needs classes that torch does not load with weights_only=True ({str(error)[:80]!r})")
