@@ -602,3 +602,67 @@ def test_the_phases_of_a_trainer_that_tells_its_saves_are_not_counted_beside_the
     lost = [i for i in items if not (isinstance(i, Event) and i.data.get("state") == "persisted" and (i.step or 0) > 600)]
     assert findings(items) == []
     assert {f.rule for f in findings([*lost, *(at(1100 + k) for k in range(800))])} >= {"checkpoint_overdue", "checkpoint_stuck"}
+
+
+# -- more of what healthy runs do -----------------------------------------------------------------------------------
+
+
+def test_weights_saved_beside_whole_checkpoints_are_nothing_to_go_on_from():
+    run = [*live_run(550, 100), without(540, 690), at(691), pointer("/c/checkpoint-500", 500, 692), at(692), at(1800)]
+    assert of(findings(run), "resume_behind") == []
+    again = [*live_run(550, 100), without(540, 690), at(691), start(2, 700, 500), *steps(501, 530, 710, attempt=2)]
+    assert of(findings(again), "resume_behind") == []
+
+
+def test_a_half_written_directory_of_an_earlier_death_is_no_save_that_hangs():
+    run = [
+        *live_run(500, 100),
+        report(350, "writing", 600, path="/c/checkpoint-350.tmp"),
+        *(at(600 + 600 * k) for k in range(20)),
+    ]
+    assert of(findings(run), "checkpoint_stuck") == []
+
+
+def test_going_back_when_somebody_asked_for_it_is_a_mark():
+    asked = Event("control", at(690), data={"desired": "rollback", "by": "ann", "state": "requested"})
+    run = [*live_run(550, 100), asked, start(2, 700, 300), *steps(301, 340, 710, attempt=2)]
+    (found,) = of(findings(run), "resume_behind")
+    assert found.severity is Severity.INFO
+    assert found.message.endswith("somebody asked for that")
+
+
+@settings(max_examples=25, deadline=None)
+@given(seed=st.integers(0, 10**6))
+def test_a_life_of_deaths_restarts_pauses_and_other_directories_gives_no_alarm(seed):
+    """Every start goes on from the newest checkpoint that was whole, as it should."""
+    rng = random.Random(seed)
+    every, keep, step_s = rng.choice([50, 100, 170]), rng.randint(2, 4), rng.choice([0.5, 1.0, 4.0])
+    says, is_watched, is_async = rng.choice(["save", "phase", "ends", "nothing"]), rng.random() < 0.7, rng.random() < 0.5
+    save_s = rng.uniform(0.5, 0.9) * every * step_s if is_async else 0.02 * every * step_s
+    items, done, second = [], 0, 0.0
+    for attempt in range(1, rng.randint(2, 4) + 1):
+        last = done + rng.randint(every // 2, 5 * every)
+        part = live_run(
+            last, every, keep=keep, says=says, is_watched=is_watched, is_async=is_async, save_s=save_s, step_s=step_s, first_step=done + 1,
+            attempt=attempt, second=second,
+        )  # fmt: skip
+        died = max(
+            item if isinstance(item, int) else item.time_ns for item in part if isinstance(item, int) or hasattr(item, "values")
+        )
+        alive = [item for item in part if (item if isinstance(item, int) else item.time_ns) <= died]
+        items += alive
+        persisted = [
+            i.step for i in alive if isinstance(i, Event) and (i.data.get("state") in ("persisted", "end") or (i.kind == "checkpoint" and i.data["state"] == "complete"))
+        ]  # fmt: skip
+        if says == "nothing" and not is_watched:
+            persisted = [number for number in range(done + 1, last + 1) if number % every == 0][:-1]
+        done = max([done, *persisted])
+        second = (died - at(0)) / 1e9 + rng.uniform(30, 3000)
+        items.append(Event("attempt_end", died, attempt=attempt, data={"attempt": attempt, "reason": "killed"}))
+        items += [at(second - 5), start(attempt + 1, second, done if rng.random() < 0.5 else None)]
+        if rng.random() < 0.3:
+            items.append(Event("phase", at(second + 1), data={"phase": "paused", "state": "begin"}))
+            items += [at(second + 1 + 60 * k) for k in range(30)]
+            second += 1900
+            items.append(Event("phase", at(second), data={"phase": "paused", "state": "end"}))
+    assert alarms(findings(items)) == []

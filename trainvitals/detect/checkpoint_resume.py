@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from trainvitals.detect.checkpoint_book import BAD, MOVING, CheckpointBook, age_key
+from trainvitals.detect.checkpoint_book import BAD, MOVING, CheckpointBook, Entry, age_key
 from trainvitals.detect.findings import format_step
 
 
@@ -49,7 +49,7 @@ def missed(start: Start, book: CheckpointBook, told_step: int | None, told_befor
     """
     slack = 1 if start.is_told else max(1, start.slack_steps)
     if book.completed:
-        for entry in book.good():
+        for entry in _whole(book.good()):
             step, written_ns = entry["step"], entry["modified_ns"]
             # A step that this run never reached is another run's, or counted in other units (samples, tokens).
             if step is None or step > start.highest_step + start.slack_steps:
@@ -68,12 +68,20 @@ def missed(start: Start, book: CheckpointBook, told_step: int | None, told_befor
     return Missed(told_step, "a checkpoint (as the trainer told)", None, False)
 
 
+def _whole(entries: list[Entry]) -> list[Entry]:
+    """Those that a run can go on from: weights alone, saved in between, are none where others hold the optimizer too."""
+    if not any(entry["has_optimizer"] for entry in entries):
+        return entries
+    return [entry for entry in entries if entry["has_optimizer"] is not False]
+
+
 def would_miss(choice: Mapping[str, Any], book: CheckpointBook) -> str | None:
     """A sentence when a restart would load the wrong one, "" when it would not, None when that cannot be said now."""
     picked = book.entries.get(str(choice["path"])) if choice["path"] is not None else None
     if picked is not None and picked["state"] in MOVING:
         return None
-    newest = next((entry for entry in book.in_directory(str(choice["directory"])) if entry["step"] is not None), None)
+    here = _whole(list(book.in_directory(str(choice["directory"]))))
+    newest = next((entry for entry in here if entry["step"] is not None), None)
     better = ""
     if newest is not None:
         better = f"newest {'verified' if newest['is_verified'] else 'complete'} is step {format_step(newest['step'])}"

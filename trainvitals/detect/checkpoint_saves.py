@@ -148,10 +148,14 @@ class SaveDetector(FamilyDetector):
         if self.told.saved(step, time_ns):
             self.told_before = last
             self._close_overdue("told", f"; step {format_step(step)} was saved")
-            finding = self.ledger.open.get(STUCK)
-            if finding is not None and whole(finding.data.get("step")) is not None and finding.data["step"] <= step:
-                is_it = finding.data["step"] == step
-                self.ledger.close(STUCK, None, "; it is saved now" if is_it else f"; step {format_step(step)} was saved after it")
+            self._pass_stuck(step)
+
+    def _pass_stuck(self, step: int) -> None:
+        """A save of this step is durable."""
+        finding = self.ledger.open.get(STUCK)
+        if finding is not None and whole(finding.data.get("step")) is not None and finding.data["step"] <= step:
+            is_it = finding.data["step"] == step
+            self.ledger.close(STUCK, None, "; it is saved now" if is_it else f"; step {format_step(step)} was saved after it")
 
     def _on_checkpoint(self, event: Event) -> None:
         taken = self.book.take(event.data, event.time_ns)
@@ -167,6 +171,7 @@ class SaveDetector(FamilyDetector):
         # What lay there before is history, and was perhaps tidied: only what is newer than all that was seen is a save.
         if born_ns > self._disk_ns and self.disk.saved(step, born_ns):
             self._close_overdue("disk", f"; step {format_step(step)} is complete")
+            self._pass_stuck(step)
         self._disk_ns = max(self._disk_ns, born_ns)
 
     # -- judging --------------------------------------------------------------------------------------------------
@@ -212,7 +217,8 @@ class SaveDetector(FamilyDetector):
     def _look_for_stuck(self, now_ns: int) -> None:
         if STUCK in self.ledger.open or not self._waiting.is_any:
             return
-        found = self._waiting.longest_beyond(now_ns)
+        done_step = max(self.told.last_step or 0, self.disk.last_step or 0)
+        found = self._waiting.longest_beyond(now_ns, done_step)
         if found is None:
             return
         what = f"the save of step {format_step(found.step)}" if found.step is not None else f"the save {found.name}"

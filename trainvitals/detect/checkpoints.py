@@ -27,6 +27,8 @@ MORE = "more"
 #: A save that was cut short long ago, with so many whole ones after it, is litter.
 NEWER_ENOUGH = 2
 MAX_DIRECTORIES = 16
+#: Requests to start again from an older checkpoint.
+GO_BACK = ("rollback", "rolled_back")
 STARTED = "started"
 RESUMED = "resumed"
 RUN = "run"
@@ -39,7 +41,7 @@ class CheckpointDetector(FamilyDetector):
     rules = (CORRUPT, NO_OPTIMIZER, TOO_FEW, BEHIND)
     STATE = (
         "ledger", "_choices", "_now_ns", "_is_dirty", "_highest_step", "_start_ns", "_told_step", "_few_since_ns", "_sick_from",
-        "_had_optimizer", "_passes", "_was_live",
+        "_had_optimizer", "_passes", "_was_live", "_is_asked_back",
     )  # fmt: skip
 
     def __init__(self, context: Context, tuned: Tuned, loss: LossDetector, saves: SaveDetector) -> None:
@@ -56,6 +58,7 @@ class CheckpointDetector(FamilyDetector):
         self._few_since_ns: int | None = None
         self._sick_from: int | None = None
         self._had_optimizer = False
+        self._is_asked_back = False  # somebody asked to go back to an older checkpoint
         self._was_live = False  # before that, what is on disk is newer than what is read
         self._passes: int | None = None  # the step at which a start that was behind has made it up
 
@@ -98,6 +101,8 @@ class CheckpointDetector(FamilyDetector):
                 self.ledger.settle(bare, "; the trainer was started again")
         elif event.kind == "resume":
             self._told_step = whole(event.step)
+        elif event.kind == "control":
+            self._is_asked_back = self._is_asked_back or str(event.data.get("desired")) in GO_BACK
         elif event.kind == "message":
             self._take_resume_check(event.data.get("resume_check"))
         elif event.kind == "annotation":
@@ -122,6 +127,7 @@ class CheckpointDetector(FamilyDetector):
         self._highest_step = max(from_step, 0)
         if missed is not None:
             self._tell_behind(began, missed)
+        self._is_asked_back = False
 
     # -- where a start goes on ------------------------------------------------------------------------------------
 
@@ -132,13 +138,15 @@ class CheckpointDetector(FamilyDetector):
         where = "from scratch" if start.is_from_scratch else f"from step {format_step(start.from_step)}"
         went_back = self._sick_from is not None and start.from_step < self._sick_from <= missed.step
         is_costly = step_s is not None and redone * step_s >= self.numbers[BEHIND]["critical_redo_s"]
-        severity = Severity.INFO if went_back else Severity.CRITICAL if is_costly else Severity.WARNING
+        severity = Severity.INFO if went_back or self._is_asked_back else Severity.CRITICAL if is_costly else Severity.WARNING
         message = (
             f"the trainer started {where} although {missed.what} of step {format_step(missed.step)} was there: "
             f"{format_count(redone, 'step')} are run again{cost}"
         )
         if went_back and self._sick_from is not None:
             message += f"; that goes back before the loss incident of step {format_step(self._sick_from)}"
+        elif self._is_asked_back:
+            message += "; somebody asked for that"
         told = self.ledger.tell(
             BEHIND, f"{STARTED}/{missed.step}", severity, message, first_step=max(0, start.from_step), value=float(start.from_step),
             expected=float(missed.step), time_ns=start.at_ns, detected_step=start.from_step + 1,

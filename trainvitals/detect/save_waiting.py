@@ -50,8 +50,8 @@ class Waiting(Stateful):
         return bool(self._waiting)
 
     def clear(self) -> None:
-        """The trainer is another one; what lies on disk stays."""
-        self._waiting = {key: item for key, item in self._waiting.items() if item["state"] == "writing"}
+        """The trainer is gone or another one: what it left half done is no save that hangs."""
+        self._waiting = {}
 
     def begun(self, key: str, step: int, told_ns: int | None, since_ns: int | None) -> None:
         """The hook told that a save began or is staged."""
@@ -85,13 +85,15 @@ class Waiting(Stateful):
         elif key in self._waiting and self._waiting[key]["state"] == "writing":
             self._end(key, since_ns if entry["is_good"] else None, self._disk_durations)
 
-    def longest_beyond(self, now_ns: int) -> Late | None:
-        """Of what is late, the one that waits for the longest."""
+    def longest_beyond(self, now_ns: int, done_step: int) -> Late | None:
+        """Of what is late, the one that waits for the longest. ``done_step``: newest durable one; what is older matters no more."""
         found: list[Late] = []
         for key, item in self._waiting.items():
             since_ns = item["since_ns"]
             if since_ns is None or since_ns > now_ns:
                 item["since_ns"] = now_ns  # a clock that was set, or none that was known
+                continue
+            if item["step"] is not None and item["step"] < done_step:
                 continue
             waited_s = (now_ns - since_ns) / 1e9
             deadline_s, usual_s = self._deadline_s(item["state"])
