@@ -102,6 +102,7 @@ EVENT_KINDS: Mapping[str, str] = MappingProxyType(
         "persisted_s, is_async; manifest = hashes were written (is_written, bytes, files, manifest_sha256) or why not (reason, "
         "ranks_missing); persisted with copy_of = a copy that is equal to its source",
         "pointer": "what a trainer that restarts now would load from a directory; data = a ResumeChoice as a mapping",
+        "room": "what a checkpoint directory's file system has left; data: directory, free_bytes, total_bytes",
         "pin": "a safe checkpoint was kept from deletion, let go, or could not be; data: path, state, how, reason",
         "control": "request, acknowledgement, refusal; data: seq, desired, by, reason, source, state, latency_s",
         "finding": "a detector's finding: data = a Finding as a mapping; id = its id",

@@ -30,6 +30,7 @@ from trainvitals.store.protocol import Sink
 from trainvitals.store.rollup_driver import DirtyNotes
 from trainvitals.store.sink import open_sink, waiting_s
 from trainvitals.watch.breaker_action import BreakerAction
+from trainvitals.watch.checkpoint_room import rooms_of
 from trainvitals.watch.checkpoint_scan import CheckpointScanner
 from trainvitals.watch.maintenance import Maintenance
 from trainvitals.watch.postmortem import PostmortemRunner
@@ -102,7 +103,8 @@ def build(settings: Settings, run_settings: RunSettings, store: Sink, clock: Clo
             run_settings, clock, LocalProcessTable(host, read_process, pid_namespace()), custom=home_made_grammars(settings.formats)
         ),
         scanner=CheckpointScanner(
-            watcher, clock, settings.watch.checkpoint_scan_s, in_thread=scan_in_thread, choose=lambda: choose_all(watcher.reports)
+            watcher, clock, settings.watch.checkpoint_scan_s, in_thread=scan_in_thread, choose=lambda: choose_all(watcher.reports),
+            look_at_rooms=lambda: rooms_of(run_settings.checkpoints, clock.time_ns()),
         ),
         breaker=BreakerAction(run_settings), node=host, say=_say,
         postmortems=PostmortemRunner(run_settings, settings.logs),

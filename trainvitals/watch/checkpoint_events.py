@@ -7,7 +7,9 @@ from dataclasses import asdict
 from typing import Any
 
 from trainvitals.identity import event_id
+from trainvitals.incidents.checkpoint_card import Room
 from trainvitals.records import CheckpointReport, CheckpointState, Event, ResumeChoice, Severity, VerificationLevel
+from trainvitals.watch.checkpoint_room import RoomEvents
 
 #: Choices that are kept to tell what changed; a run has one or two directories.
 MAX_CHOICES = 64
@@ -19,11 +21,14 @@ class CheckpointEvents:
 
     def __init__(self) -> None:
         self._choices: dict[str, dict[str, Any]] = {}
+        self._rooms = RoomEvents()
 
     def of(
-        self, reports: Sequence[CheckpointReport], choices: Sequence[ResumeChoice], attempt: int | None, now_ns: int
-    ) -> list[Event]:
-        """``reports``: newest first, as the watcher gives them; ``choices``: all that are known now, told when they changed."""
+        self, reports: Sequence[CheckpointReport], choices: Sequence[ResumeChoice], attempt: int | None, now_ns: int,
+        rooms: Sequence[Room] = (),
+    ) -> list[Event]:  # fmt: skip
+        """``reports``: newest first, as the watcher gives them; ``choices``: all that are known now, told when they changed;
+        ``rooms``: what the disks have left, told when that changed enough."""
         events: list[Event] = []
         for report in reversed(reports):
             events.append(checkpoint_event(report, attempt, now_ns))
@@ -37,15 +42,16 @@ class CheckpointEvents:
                 events.append(pointer_event(choice, attempt, now_ns))
         while len(self._choices) > MAX_CHOICES:
             self._choices.pop(next(iter(self._choices)))
-        return events
+        return [*events, *self._rooms.of(rooms)]
 
     def to_state(self) -> dict[str, Any]:
         """JSON values only."""
-        return {"choices": self._choices}
+        return {"choices": self._choices, "rooms": self._rooms.to_state()}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Continue where ``to_state`` was taken."""
         self._choices = {str(directory): dict(told) for directory, told in state.get("choices", {}).items()}
+        self._rooms.restore(state.get("rooms", {}))
 
 
 def checkpoint_event(report: CheckpointReport, attempt: int | None, now_ns: int) -> Event:

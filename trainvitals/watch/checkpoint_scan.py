@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from trainvitals.clock import Clock
+from trainvitals.incidents.checkpoint_card import Room
 from trainvitals.records import CheckpointReport, ResumeChoice
 
 
@@ -28,7 +29,8 @@ class Watcher(Protocol):
 class Scan:
     """What one look found, and the state that must be committed with it. ``error``: why there was no look, or no whole one.
 
-    choices: what a restart would load, of each directory. known: all checkpoints, not only those that changed.
+    choices: what a restart would load, of each directory. known: all checkpoints, not only those that changed. rooms: what the
+    disks have left.
     """
 
     reports: tuple[CheckpointReport, ...]
@@ -36,17 +38,20 @@ class Scan:
     error: str = ""
     choices: tuple[ResumeChoice, ...] = ()
     known: tuple[CheckpointReport, ...] = ()
+    rooms: tuple[Room, ...] = ()
 
 
 class CheckpointScanner:
-    """One scan at a time; ``poll`` never waits. ``choose``: looks up what a restart would load; runs after each scan, in its thread."""
+    """One scan at a time; ``poll`` never waits. ``choose`` looks up what a restart would load, ``look_at_rooms`` what the disks
+    have left; they run after each scan, in its thread."""
 
     def __init__(
         self, watcher: Watcher, clock: Clock, period_s: float, *, in_thread: bool = True,
-        choose: Callable[[], Sequence[ResumeChoice]] = tuple,
+        choose: Callable[[], Sequence[ResumeChoice]] = tuple, look_at_rooms: Callable[[], Sequence[Room]] = tuple,
     ) -> None:  # fmt: skip
         self._watcher = watcher
         self._choose = choose
+        self._look_at_rooms = look_at_rooms
         self._clock = clock
         self._period_s = period_s
         self._in_thread = in_thread
@@ -79,6 +84,7 @@ class CheckpointScanner:
             reports = tuple(self._watcher.scan())
             scan = Scan(reports, self._watcher.to_state(), known=tuple(self._watcher.reports))
             try:
+                scan = replace(scan, rooms=tuple(self._look_at_rooms()))
                 scan = replace(scan, choices=tuple(self._choose()))
             except Exception as error:  # noqa: BLE001 (the reports are worth having all the same; it is told)
                 scan = replace(scan, error=f"what a restart would load is not known ({type(error).__name__}: {error})")

@@ -300,7 +300,7 @@ class Watchdog:
         if scan.state is not None and (scan.reports or self._checkpoint_state is None):
             self._checkpoint_state, self._is_checkpoint_state_new = scan.state, True
             self._pending.changed = True
-        for event in self._checkpoint_events.of(scan.reports, scan.choices, self._sources.attempt or None, now_ns):
+        for event in self._checkpoint_events.of(scan.reports, scan.choices, self._sources.attempt or None, now_ns, scan.rooms):
             self._add_event(event)
             self._found(self._guarded(partial(self._engine.update, event)), now_ns)
 
