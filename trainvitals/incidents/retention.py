@@ -13,7 +13,8 @@ PIN_DIRECTORY = "/.trainvitals-pinned/"
 _GONE = frozenset({CheckpointState.DELETING, CheckpointState.DELETED})
 #: A trainer that saves before it deletes has one more for a moment, and that moment may be the one that was seen.
 DOUBT = 1
-MODES = ("auto", "always", "never")
+#: So many younger ones that were deleted before it say that a checkpoint is kept for good; one alone may be somebody's own doing.
+OUTLIVED = 2
 
 
 @dataclass(frozen=True)
@@ -50,9 +51,9 @@ def saves_until_deleted(safe: CheckpointReport, reports: Sequence[CheckpointRepo
     """How many more saves until the trainer deletes ``safe``; None when no deletion was seen, or it outlived one already."""
     if retention.keep_last is None:
         return None
-    newest_gone = max((_age(one) for one in reports if one.state in _GONE and PIN_DIRECTORY not in one.path), default=None)
-    if newest_gone is not None and _age(safe) < newest_gone:
-        return None  # younger ones went before it: it is kept for good (every N-th, the best, by hand)
+    younger = [one for one in reports if one.state is CheckpointState.DELETED and _age(one) > _age(safe)]
+    if sum(PIN_DIRECTORY not in one.path for one in younger) >= OUTLIVED:
+        return None  # it is kept for good: every N-th, the best, or by hand
     newer = sum(
         _age(one) > _age(safe)
         for one in reports
