@@ -102,6 +102,7 @@ def test_a_save_under_a_temporary_name_is_writing_while_it_moves_and_incomplete_
     (tmp_path / name).rename(tmp_path / "done")
     scan()
     assert "deleted" in scan()
+    assert "deleted" not in scan()
 
 
 def test_an_empty_directory_with_a_checkpoints_name_is_shown_at_once(tmp_path):

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from trainvitals.__main__ import main
 from trainvitals.checkpoints import find, inspect
 from trainvitals.checkpoints.resume_choice import choose, choose_all, choose_from
 from trainvitals.checkpoints.resume_pointers import Seen
@@ -318,3 +319,28 @@ def test_whatever_is_there_a_choice_never_raises_and_stays_inside_its_directory(
     if choice is not None and choice.path is not None:
         assert os.path.dirname(choice.path) == "/run"
         assert "\n" not in choice.path
+
+
+def test_the_command_says_under_its_table_what_a_restart_would_load(tmp_path, capsys):
+    checkpoint_makers.huggingface(tmp_path, 500)
+    make.write(tmp_path / "checkpoint-1000", {"config.json": b"{}"})
+    assert main(["checkpoint", "list", str(tmp_path)]) == 1
+    out = capsys.readouterr().out
+    assert f"A restart would load: {tmp_path}/checkpoint-1000 (by highest checkpoint-N)\n" in out
+    assert "newest complete is step 500" in out
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "empty" / "latest_checkpointed_iteration.txt").write_text("7")
+    assert main(["checkpoint", "list", str(tmp_path / "empty")]) == 0
+    assert "names iter_0000007, which is not there" in capsys.readouterr().out
+
+
+def test_many_steps_are_asked_for_no_more_than_the_highest_needs(tmp_path, monkeypatch):
+    for step in range(300):
+        (tmp_path / f"step-{step}").mkdir()
+    (tmp_path / "step-290" / ".metadata").write_bytes(b"x")
+    asked = []
+    monkeypatch.setattr(
+        "trainvitals.checkpoints.resume_pointers._is_file", lambda path: asked.append(path) or os.path.exists(path)
+    )
+    assert name_of(choose(str(tmp_path), [])) == "step-290"
+    assert len(asked) == 50

@@ -21,7 +21,8 @@ COMPOSER_REMOTE = "latest-rank0.pt.symlink"
 POINTERS = (MEGATRON, DEEPSPEED, DEEPSPEED_UNIVERSAL, COMPOSER_REMOTE)
 #: Files that torchtitan and OLMo-core ask for before they take a directory.
 PROBES = (".metadata", "model.safetensors.index.json", "train/rank0.pt", "model_and_optim/.metadata", ".metadata.json")
-_PROBED = re.compile(r"step-?\d{1,18}\Z", re.ASCII)
+_PROBED = re.compile(r"step-?(\d{1,18})\Z", re.ASCII)
+MAX_PROBED = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,14 +66,19 @@ def look(directory: str) -> Seen | None:
     for name in POINTERS:
         if name in files:
             _read(directory, name, texts, unreadable)
-    probed = {
-        f"{name}/{probe}"
-        for name in directories
-        if _PROBED.match(name)
-        for probe in PROBES
-        if _is_file(os.path.join(directory, name, probe))  # noqa: PTH118
-    }
-    return Seen(directory, frozenset(directories), frozenset(files), links, texts, unreadable, frozenset(probed))
+    return Seen(directory, frozenset(directories), frozenset(files), links, texts, unreadable, _probe(directory, directories))
+
+
+def _probe(directory: str, names: set[str]) -> frozenset[str]:
+    """From the highest step down to the first that some trainer would take: each probe may be a question to a network file system."""
+    steps = sorted(((int(found[1]), name) for name in names if (found := _PROBED.match(name))), reverse=True)
+    probed: set[str] = set()
+    for _, name in steps[:MAX_PROBED]:
+        there = {probe for probe in PROBES if _is_file(os.path.join(directory, name, probe))}  # noqa: PTH118
+        probed |= {f"{name}/{probe}" for probe in there}
+        if there & set(PROBES[:2]) or there >= set(PROBES[2:]):
+            break
+    return frozenset(probed)
 
 
 def _target(path: str) -> str:

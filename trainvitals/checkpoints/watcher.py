@@ -11,6 +11,7 @@ from trainvitals.checkpoints import discovery, files, life
 from trainvitals.checkpoints.files import Listing, Unreadable, Vanished, printable
 from trainvitals.checkpoints.inspection import look_at, stored_path
 from trainvitals.checkpoints.life import Known, Patience
+from trainvitals.checkpoints.names import final_name
 from trainvitals.checkpoints.schedule import Candidate
 from trainvitals.checkpoints.verifier import Progress, Verifier
 from trainvitals.clock import Clock
@@ -195,6 +196,10 @@ class CheckpointWatcher:
 
     def _forget(self) -> None:
         deleted = [known for known in self._known.values() if known.report.state is CheckpointState.DELETED]
+        # The name of a save in progress: that it is gone is told once; the checkpoint goes on under its own name.
+        for known in [known for known in deleted if known.absent_scans > 2 and _is_unfinished_name(known.path)]:
+            del self._known[known.path]
+            deleted.remove(known)
         for known in self._ordered(deleted)[MAX_DELETED:]:
             del self._known[known.path]
             if self._verifier is not None:
@@ -215,6 +220,11 @@ class CheckpointWatcher:
 def _is_newest(seen: Listing, newest_ns: int) -> bool:
     """By modification of the files, not by step: after a restart from an older checkpoint the higher steps are the old ones."""
     return seen.modified_at_ns is None or seen.modified_at_ns >= newest_ns
+
+
+def _is_unfinished_name(path: str) -> bool:
+    name = os.path.basename(path)  # noqa: PTH119
+    return final_name(name) != name
 
 
 def _unreadable_report(path: str, text: str) -> CheckpointReport:

@@ -12,6 +12,7 @@ from trainvitals.checkpoints import copy_check, find
 from trainvitals.checkpoints.files import printable
 from trainvitals.checkpoints.hashes import Pace
 from trainvitals.checkpoints.inspection import checked_level
+from trainvitals.checkpoints.resume_choice import choose, choose_all
 from trainvitals.cli.checkpoint_work import Kept, look, quick
 from trainvitals.clock import SystemClock
 from trainvitals.errors import InputError
@@ -90,6 +91,8 @@ def run(args: argparse.Namespace) -> int:
             print(json.dumps(_to_json(report)), flush=True)  # noqa: T201
     if not args.json:
         _table(reports, with_all_reasons=args.action == "show" or args.quick)
+        if args.action == "list":
+            _choices(args.directory, reports)
     if not reports and not unreadable:
         _say(f"No checkpoints in {printable(args.directory)}.")
     for trouble in kept.troubles:
@@ -156,6 +159,18 @@ def _table(reports: Sequence[CheckpointReport], with_all_reasons: bool) -> None:
             reasons = reports[number - 1].reasons
             for reason in reasons if with_all_reasons else reasons[:1]:
                 print(f"    {reason}")  # noqa: T201
+
+
+def _choices(directory: str, reports: Sequence[CheckpointReport]) -> None:
+    """What a restart would load, under the table."""
+    choices = choose_all(reports)
+    # Where all checkpoints are gone, a pointer may still name one.
+    alone = None if choices else choose(directory, [])
+    for choice in choices if alone is None else [alone]:
+        what = "from step 0" if choice.path is None else printable(choice.path, 500)
+        print(f"A restart would load: {what} (by {printable(choice.how)})")  # noqa: T201
+        if choice.problem:
+            print(f"    {choice.problem}")  # noqa: T201
 
 
 def _row(report: CheckpointReport) -> tuple[str, ...]:
