@@ -12,6 +12,7 @@ from pathlib import Path
 
 import checkpoint_makers as make
 import dcp_makers as dcp
+import large_run_makers as large
 
 Parts = dict[str, bytes]
 SHARDED = {"model.w": 16, "optimizer.state.w.exp_avg": 16}
@@ -219,4 +220,14 @@ SAMPLES: dict[str, tuple[str, int | None, Callable[[Path], Path]]] = {
     "torchtitan": ("dcp", 500, in_directory("step-500", lambda: dcp.parts(dcp.TORCHTITAN, 2, dcp.TORCHTITAN_OBJECTS))),
     "safetensors": ("safetensors", None, as_file(lambda: {"model.safetensors": make.safetensors_bytes({"w": ("F32", (8, 4))})})),
     "torch": ("torch", 7, as_file(lambda: {"model_7.pt": make.torch_zip_bytes()})),
+}
+SAMPLES |= {
+    "megatron torch_dist": ("megatron_dist", 500, in_directory("iter_0000500", large.megatron_dist)),
+    "megatron fsdp_dtensor": ("megatron_dist", 500, in_directory("iter_0000500", large.fsdp_dtensor)),
+    "megatron torch": ("megatron", 500, in_directory("iter_0000500", large.megatron_legacy)),
+    "deepspeed": ("deepspeed", 500, in_directory("global_step500", large.deepspeed)),
+    "deepspeed zero 3": ("deepspeed", 500, in_directory("global_step500", lambda: large.deepspeed(stage=3))),
+    "accelerate fsdp": ("accelerate", None, in_directory("checkpoint_5", large.accelerate)),
+    "huggingface fsdp": ("huggingface", 500, in_directory("checkpoint-500", large.huggingface_fsdp)),
+    "huggingface deepspeed": ("huggingface", 500, in_directory("checkpoint-500", large.huggingface_deepspeed)),
 }

@@ -81,10 +81,9 @@ def check(listing: Listing, findings: Findings, *, into_files: bool) -> list[Dcp
     # A directory with both kinds was written twice; the one of the coordinator is the one that is loaded.
     names = [METADATA] if METADATA in entries else names
     if METADATA not in entries:
-        _check_ranks(names, findings)
+        _check_ranks(names, shards, findings)
     leftover = sorted(name for name in entries if name.endswith(".metadata.tmp"))
     findings.notes += [f"{printable(name)} is there: a save into this directory runs or broke off" for name in leftover[:3]]
-    _check_times(names, shards, entries, findings)
     known: list[DcpMetadata] = []
     for name in names:
         metadata = _read(listing, entries[name], findings, into_files=into_files)
@@ -92,8 +91,9 @@ def check(listing: Listing, findings: Findings, *, into_files: bool) -> list[Dcp
             known.append(metadata)
             _check_files(metadata, entries, findings)
             _check_keys(metadata, name, findings)
+    named = {file for metadata in known for file in metadata.files}
+    _check_times(names, [name for name in shards if name in named or len(known) < len(names)], entries, findings)
     if len(known) == len(names):
-        named = {file for metadata in known for file in metadata.files}
         extra = [name for name in shards if name not in named]
         if extra:
             findings.notes.append(
@@ -131,11 +131,12 @@ def check_beside(listing: Listing, findings: Findings) -> None:
             parts.read_json(listing, name, findings, allow_nonfinite=True)
 
 
-def _check_ranks(names: list[str], findings: Findings) -> None:
+def _check_ranks(names: list[str], shards: list[str], findings: Findings) -> None:
     ranks = {int(found["rank"]) for name in names if (found := METADATA_NAME.match(name))}
-    lacking = max(ranks) + 1 - len(ranks)
-    if lacking:
-        findings.missing.append(f"{lacking} ranks have not written their {METADATA} (the highest rank is {max(ranks)})")
+    highest = max(ranks | {int(found["rank"]) for name in shards if (found := SHARD_NAME.match(name))})
+    lacking = highest + 1 - len(ranks)
+    if lacking > 0:
+        findings.missing.append(f"{lacking} ranks have not written their {METADATA} (the highest rank is {highest})")
 
 
 def _check_times(names: list[str], shards: list[str], entries: Mapping[str, Entry], findings: Findings) -> None:

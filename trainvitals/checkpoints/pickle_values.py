@@ -355,7 +355,7 @@ class _Machine:
         if code == 0x70:
             memo[int(text[:20])] = stack[-1]
             return offset, _NOTHING
-        return offset, text.strip("'\"") if code == 0x53 else text
+        return offset, text.strip("'\"") if code == 0x53 else text.encode("latin-1").decode("raw-unicode-escape")
 
     def _long(self, length: int, start: int, is_text: bool) -> tuple[int, Any]:
         end = self._skipped(length, start)
@@ -379,7 +379,7 @@ def _lines(raw: bytes, at: int, count: int) -> tuple[list[str], int]:
     found = []
     for _ in range(count):
         end = raw.index(b"\n", at)
-        found.append(raw[at:end].decode("utf-8"))
+        found.append(raw[at:end].decode("latin-1"))
         at = end + 1
     return found, at
 

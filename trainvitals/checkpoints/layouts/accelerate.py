@@ -51,10 +51,15 @@ class Accelerate(Layout):
         ranks = {int(found[1]) for name in names if (found := RANDOM_STATES.match(name))}
         if not ranks:
             findings.missing.append("random_states_0.pkl is missing: it is written last, so the save did not finish")
-        count, first = grid.lacking(ranks, inner.world_size if inner.has_model else None)
+        rows = _rows(names)
+        world_size = max(len(ranks), inner.world_size or 0, *(max(row) + 1 for row in rows.values()))
+        count, first = grid.lacking(ranks, world_size)
         if ranks and count:
             findings.missing.append(f"random_states of {count} ranks are missing, the first is random_states_{first}.pkl")
-        _check_ranks(names, max(len(ranks), inner.world_size or 0), findings)
+        for stem, row in sorted(rows.items()):
+            count, first = grid.lacking(row, world_size)
+            if count:
+                findings.missing.append(f"{stem} of {count} ranks is missing, the first is {stem}_rank{first}.bin")
         if not inner.has_model and not any(_WEIGHTS.match(name) for name in names):
             findings.missing.append("no model weights")
         parts.check_shards(names, findings)
@@ -75,7 +80,7 @@ class Accelerate(Layout):
             has_rng=bool(ranks),
             has_scheduler="scheduler" in kinds or inner.has_scheduler,
             has_data_position=bool(kinds & {"sampler", "dl_state_dict"}),
-            world_size=len(ranks) or inner.world_size,
+            world_size=world_size or None,
             parallel=inner.parallel,
         )
 
@@ -83,16 +88,13 @@ class Accelerate(Layout):
         return embedded.ranges(listing)
 
 
-def _check_ranks(names: frozenset[str], ranks: int, findings: Findings) -> None:
+def _rows(names: frozenset[str]) -> dict[str, set[int]]:
     """``pytorch_model_fsdp_0_rank3.bin``: with local state dicts each rank writes its own part."""
     rows: dict[str, set[int]] = {}
     for name in names:
         if found := _OF_RANK.match(name):
             rows.setdefault(found["stem"], set()).add(int(found["rank"]))
-    for stem, seen in sorted(rows.items()):
-        count, first = grid.lacking(seen, ranks)
-        if count:
-            findings.missing.append(f"{printable(stem)} of {count} ranks is missing, the first is {printable(stem)}_rank{first}.bin")
+    return rows
 
 
 def _check_files(listing: Listing, findings: Findings) -> None:

@@ -122,7 +122,7 @@ def _check_grid(ranks: _Ranks, sizes: Mapping[str, int], findings: Findings) -> 
     fewer = sorted(pair for pair, number in pairs.items() if number < most)
     if fewer:
         findings.missing.append(
-            f"tensor rank {fewer[0][0]}, pipeline rank {fewer[0][1]} has the files of {pairs[fewer[0]]} expert ranks, others have {most}"
+            f"the files of {most - pairs[fewer[0]]} expert ranks of tensor rank {fewer[0][0]}, pipeline rank {fewer[0][1]} are missing"
         )
     count, expert = grid.lacking({second if second >= 0 else first for _, first, second in places}, sizes.get("ep"))
     if count:
