@@ -4,7 +4,8 @@
 
     trainer = Trainer(..., callbacks=[TrainvitalsCallback("/shared/runs/llama-70b", run="llama-70b")])
 
-It records what the Trainer logs, at ``logging_steps``. Needs transformers; writes only the hook's file.
+It records what the Trainer logs, at ``logging_steps``, and hashes each checkpoint after it was written. Needs transformers;
+writes only the hook's file and, into each checkpoint, ``ckpt_manifest.json``.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ from transformers import TrainerCallback
 from trainvitals.hook.guard import Failures, Guarded, never_raises
 from trainvitals.hook.pace import Pace
 from trainvitals.hook.recorder import Recorder
+from trainvitals.hook.save import Save
+from trainvitals.hook.saves import Saves
 
 #: The Trainer's names -> the schema's. What is not here keeps its name. ``train_tokens_per_second`` is a mean since the
 #: start and no rate of this step, so it keeps its own name.
@@ -34,7 +37,8 @@ class TrainvitalsCallback(Guarded, TrainerCallback):  # type: ignore[misc]
     """Rank 0 writes ``metrics.rank00000.jsonl`` in ``run_dir``; with ``every_rank`` each process writes its own file.
 
     ``writer``: as in ``Recorder``. ``failures``: what went wrong in the callback itself; nothing raises into the Trainer.
-    ``describe``: also record the arguments, the model's configuration and the environment of this start.
+    ``describe``: also record the arguments, the model's configuration and the environment of this start. ``manifest``: each
+    rank hashes the files of a checkpoint that it wrote, in a thread after the save.
 
     A loss that the Trainer masked (``logging_nan_inf_filter``, AnswerDotAI/ModernBERT issue 233) is recorded as NaN again.
     """
@@ -47,9 +51,13 @@ class TrainvitalsCallback(Guarded, TrainerCallback):  # type: ignore[misc]
         every_rank: bool = False,
         writer: str = "auto",
         describe: bool = True,
+        manifest: bool = True,
     ) -> None:
         self.failures = Failures()
         self._recorder: Recorder | None = None
+        self._saves: Saves | None = None
+        self._save: Save | None = None
+        self._manifest = bool(manifest)
         self._run_dir, self._run, self._writer = run_dir, run, writer
         self._every_rank, self._describe = bool(every_rank), bool(describe)
         self._start_over()
@@ -71,20 +79,27 @@ class TrainvitalsCallback(Guarded, TrainerCallback):  # type: ignore[misc]
         return self._recorder
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_recorder": None}  # a copy (for a spawned process, a search of parameters) begins anew
+        return self.__dict__ | {
+            "_recorder": None,
+            "_saves": None,
+            "_save": None,
+        }  # a copy (for a spawned process, a search of parameters) begins anew
 
     @never_raises
     def on_train_begin(self, args: Any, state: Any, control: Any, **named: Any) -> None:
         if self._recorder is not None:  # the Trainer began again by itself, with a smaller batch for example
             self._recorder.finish("superseded")
             self._recorder.close()
-            self._recorder = None
-        if not (self._every_rank or state.is_world_process_zero):
-            return
+        self._recorder = self._saves = self._save = None
         self._start_over()
+        if not (self._every_rank or state.is_world_process_zero):
+            if self._manifest:
+                self._saves = Saves(self._run, args.process_index, args.world_size)
+            return
         self._recorder = Recorder(
             self._run_dir, run=self._run, rank=args.process_index, world_size=args.world_size, writer=self._writer
         )
+        self._saves = self._recorder.saves if self._manifest else None
         self._last_step = state.global_step or None
         self._lossless_from = state.global_step + 2 * max(1, getattr(state, "logging_steps", None) or 1)
         if state.global_step:
@@ -124,19 +139,21 @@ class TrainvitalsCallback(Guarded, TrainerCallback):  # type: ignore[misc]
 
     @never_raises
     def on_step_end(self, args: Any, state: Any, control: Any, **named: Any) -> None:
-        if self._recorder is None:
-            return
         self._pace.end()
-        self._before_saving(control.should_save and not control.should_log and not control.should_evaluate, state)
+        self._before_saving(control.should_save and not control.should_log and not control.should_evaluate, args, state)
 
     @never_raises
     def on_epoch_end(self, args: Any, state: Any, control: Any, **named: Any) -> None:
-        self._before_saving(control.should_save and not control.should_log and not control.should_evaluate, state)
+        self._before_saving(control.should_save and not control.should_log and not control.should_evaluate, args, state)
 
     @never_raises
     def on_log(self, args: Any, state: Any, control: Any, logs: Mapping[str, object] | None = None, **named: Any) -> None:
-        if self._recorder is None or not logs:
-            return
+        if self._recorder is not None and logs:
+            self._take(args, state, logs)
+        self._before_saving(control.should_save and not control.should_evaluate, args, state)
+
+    def _take(self, args: Any, state: Any, logs: Mapping[str, object]) -> None:
+        assert self._recorder is not None
         if "loss" in logs:
             self._has_loss = True
             self._write(args, state, logs)
@@ -146,7 +163,6 @@ class TrainvitalsCallback(Guarded, TrainerCallback):  # type: ignore[misc]
             return  # told by on_evaluate
         elif len(self._waiting) + len(logs) <= MAX_WAITING:
             self._waiting.update(logs)
-        self._before_saving(control.should_save and not control.should_evaluate, state)
 
     def _write(self, args: Any, state: Any, logs: Mapping[str, object]) -> None:
         assert self._recorder is not None
@@ -197,37 +213,51 @@ class TrainvitalsCallback(Guarded, TrainerCallback):  # type: ignore[misc]
 
     @never_raises
     def on_evaluate(self, args: Any, state: Any, control: Any, metrics: Mapping[str, object] | None = None, **named: Any) -> None:
-        if self._recorder is None:
-            return
         self._pace.interrupt()
+        if self._recorder is not None:
+            self._tell_evaluation(self._recorder, state, metrics)
+        self._before_saving(control.should_save, args, state)
+
+    def _tell_evaluation(self, recorder: Recorder, state: Any, metrics: Mapping[str, object] | None) -> None:
         if self._is_evaluating:
             self._is_evaluating = False
-            self._recorder.event("phase", state.global_step, phase="eval", state="end")
+            recorder.event("phase", state.global_step, phase="eval", state="end")
         numbers = _numbers(metrics or {})
         losses = [name for name in numbers if name == "eval_loss"] or [name for name in numbers if name.endswith("_loss")]
         if losses:
             numbers["validation_loss"] = numbers[losses[0]] if losses[0] != "eval_loss" else numbers.pop("eval_loss")
-        self._recorder.event("message", state.global_step, "evaluation", **numbers)
-        self._before_saving(control.should_save, state)
+        recorder.event("message", state.global_step, "evaluation", **numbers)
 
-    def _before_saving(self, is_next: bool, state: Any) -> None:
-        if self._recorder is not None and is_next and not self._is_saving:
-            self._is_saving = True
+    def _before_saving(self, is_next: bool, args: Any, state: Any) -> None:
+        if not is_next or self._is_saving:
+            return
+        self._is_saving = True
+        if self._recorder is not None:
             self._recorder.event("phase", state.global_step, phase="checkpoint", state="begin")
+        if self._saves is not None and not getattr(state, "is_hyper_param_search", False):
+            is_whole = not getattr(args, "save_only_model", False)
+            self._save = self._saves.begin(
+                _checkpoint_path(args, state), state.global_step, trainer="huggingface", has_optimizer=is_whole, has_rng=is_whole,
+                has_scheduler=is_whole, parallel=_parallel_layout(args),
+            )  # fmt: skip
 
     @never_raises
     def on_save(self, args: Any, state: Any, control: Any, **named: Any) -> None:
-        if self._recorder is None:
-            return
-        self._before_saving(True, state)  # one that no flag announced
+        self._before_saving(True, args, state)  # one that no flag announced
         self._is_saving = False
         self._pace.interrupt()
-        self._recorder.event("phase", state.global_step, phase="checkpoint", state="end", **_checkpoint(args, state))
+        if self._recorder is not None:
+            self._recorder.event("phase", state.global_step, phase="checkpoint", state="end", **_checkpoint(args, state))
+        save, self._save = self._save, None
+        if save is not None:
+            save.persisted()
 
     @never_raises
     def on_train_end(self, args: Any, state: Any, control: Any, **named: Any) -> None:
-        recorder = self._recorder
+        recorder, saves = self._recorder, self._saves
         if recorder is None:
+            if saves is not None:
+                saves.close()
             return
         try:
             if self._waiting and not self._has_loss and state.global_step != self._last_step:
@@ -280,8 +310,12 @@ def _precision(args: Any, model: Any) -> str:
 
 def _checkpoint(args: Any, state: Any) -> dict[str, str]:
     """Where the Trainer keeps the checkpoint of this step, if it is there (a search of parameters has other directories)."""
-    path = Path(args.output_dir) / f"checkpoint-{state.global_step}"
+    path = _checkpoint_path(args, state)
     return {"path": str(path)} if path.is_dir() else {}
+
+
+def _checkpoint_path(args: Any, state: Any) -> Path:
+    return Path(args.output_dir) / f"checkpoint-{state.global_step}"
 
 
 def _samples_per_step(args: Any, state: Any) -> int:

@@ -4,8 +4,8 @@
 
     trainer = Trainer(..., callbacks=[TrainvitalsCallback("/shared/runs/llama-70b", run="llama-70b")])
 
-It records what the module logs with ``self.log``, every ``log_every_n_steps`` optimizer steps. The step is
-``trainer.global_step``, as in the names of checkpoints: one more than the step in ``metrics.csv``.
+It records what the module logs with ``self.log``, every ``log_every_n_steps`` optimizer steps, and hashes each checkpoint after
+it was written. The step is ``trainer.global_step``, as in the names of checkpoints: one more than the step in ``metrics.csv``.
 """
 
 from __future__ import annotations
@@ -18,8 +18,11 @@ from typing import Any
 
 from trainvitals.hook.device_values import DeviceValues
 from trainvitals.hook.guard import Failures, Guarded, never_raises
+from trainvitals.hook.lightning_saves import watch, when_written
 from trainvitals.hook.pace import Pace
 from trainvitals.hook.recorder import Recorder
+from trainvitals.hook.save import Save
+from trainvitals.hook.saves import Saves
 
 
 def _callback_class() -> Any:
@@ -67,7 +70,8 @@ class TrainvitalsCallback(Guarded, _callback_class()):  # type: ignore[misc]
 
     ``loss``: name of the metric that is the loss, where none of ``NAMES`` is logged; without any, the loss that
     ``training_step`` returned. ``failures``: what went wrong in the callback itself; nothing raises into the trainer.
-    Values on a device are copied without waiting for it and recorded with the next batch.
+    Values on a device are copied without waiting for it and recorded with the next batch. ``manifest``: after a save the files
+    are hashed, in a thread.
     """
 
     def __init__(
@@ -79,9 +83,12 @@ class TrainvitalsCallback(Guarded, _callback_class()):  # type: ignore[misc]
         every_rank: bool = False,
         writer: str = "auto",
         describe: bool = True,
+        manifest: bool = True,
     ) -> None:
         super().__init__()
         self.failures = Failures()
+        self._saves: Saves | None = None
+        self._manifest = bool(manifest)
         self._recorder: Recorder | None = None
         self._run_dir, self._run, self._writer = run_dir, run, writer
         self._loss, self._every_rank, self._describe = loss, bool(every_rank), bool(describe)
@@ -100,7 +107,7 @@ class TrainvitalsCallback(Guarded, _callback_class()):  # type: ignore[misc]
         return self._recorder
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_recorder": None, "_waiting": None}  # a spawned process begins anew
+        return self.__dict__ | {"_recorder": None, "_waiting": None, "_saves": None}  # a spawned process begins anew
 
     @never_raises
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
@@ -108,6 +115,7 @@ class TrainvitalsCallback(Guarded, _callback_class()):  # type: ignore[misc]
             self._recorder.finish("superseded")
             self._recorder.close()
             self._recorder = None
+        self._watch(trainer)
         if not (self._every_rank or trainer.is_global_zero):
             return
         self._start_over()
@@ -115,6 +123,8 @@ class TrainvitalsCallback(Guarded, _callback_class()):  # type: ignore[misc]
         self._recorder = Recorder(
             self._run_dir, run=self._run, rank=trainer.global_rank, world_size=trainer.world_size, writer=self._writer
         )
+        if self._manifest:
+            self._saves = self._recorder.saves
         if self._step:
             path = getattr(trainer, "ckpt_path", None)
             self._recorder.resumed(self._step, **({"path": str(path)} if path else {}))
@@ -131,10 +141,7 @@ class TrainvitalsCallback(Guarded, _callback_class()):  # type: ignore[misc]
         hyperparameters = getattr(pl_module, "hparams", None)
         if isinstance(hyperparameters, Mapping) and hyperparameters:
             config["model"] = dict(hyperparameters)
-        layout: dict[str, object] = {"world_size": trainer.world_size}
-        for name, short in LAYOUT.items():
-            if isinstance(size := getattr(trainer.strategy, name, None), int):
-                layout[short] = size
+        layout: dict[str, object] = {"world_size": trainer.world_size, **_parallel_layout(trainer)}
         self._recorder.describe(
             config, layout=layout, precision=str(settings["precision"]), max_grad_norm=settings["gradient_clip_val"]
         )
@@ -214,6 +221,50 @@ class TrainvitalsCallback(Guarded, _callback_class()):  # type: ignore[misc]
             self._recorder.event("message", self._step, "validation", **numbers)
 
     @never_raises
+    def _watch(self, trainer: Any) -> None:
+        self._saves = Saves(self._run, trainer.global_rank, trainer.world_size) if self._manifest else None
+        watch(self, trainer)
+
+    @never_raises
+    def save_begins(self, trainer: Any, path: Any, weights_only: bool) -> Save | None:
+        """Called by ``lightning_saves``."""
+        if self._recorder is not None and not self._is_saving:
+            self._release(wait=True)
+            self._is_saving = True
+            self._recorder.event("phase", int(trainer.global_step), phase="checkpoint", state="begin")
+        if self._saves is None:
+            return None
+        # One file is rank 0's; whether it is a directory of all ranks is seen when it is there.
+        return self._saves.begin(
+            path, int(trainer.global_step), ranks=1, trainer="lightning", has_optimizer=not weights_only,
+            has_scheduler=not weights_only, parallel=_parallel_layout(trainer),
+        )  # fmt: skip
+
+    @never_raises
+    def save_ended(self, trainer: Any, path: Any, save: Save | None, error: BaseException | None) -> None:
+        """Called by ``lightning_saves``."""
+        if save is not None:
+            save.ranks = trainer.world_size if os.path.isdir(save.path) else 1  # noqa: PTH112
+            if error is not None:
+                save.failed(error)
+            else:
+                self._written(trainer, save)
+        if error is None:
+            self._end_saving(trainer, str(path))
+
+    def _written(self, trainer: Any, save: Save) -> None:
+        def then(error: BaseException | None) -> None:
+            save.failed(error) if error is not None else save.persisted()
+
+        try:
+            save.is_async = when_written(trainer, then)
+        except Exception as error:  # noqa: BLE001 - another Lightning than we know; counted and told, and nothing is hashed too early
+            self.failures.add("AsyncCheckpointIO", error, self._recorder)
+            save.failed("nobody could be asked when it was written")
+            return
+        save.staged() if save.is_async else save.persisted()
+
+    @never_raises
     def on_save_checkpoint(self, trainer: Any, pl_module: Any, checkpoint: Any) -> None:
         if self._recorder is None or self._is_saving:
             return
@@ -221,14 +272,15 @@ class TrainvitalsCallback(Guarded, _callback_class()):  # type: ignore[misc]
         self._is_saving = True
         self._recorder.event("phase", self._step, phase="checkpoint", state="begin")
 
-    def _end_saving(self, trainer: Any) -> None:
-        """Lightning has no call after a checkpoint was written: the next thing that happens says that it was."""
+    def _end_saving(self, trainer: Any, path: str = "") -> None:
+        """A checkpoint was written; of one that is saved in another way than ``trainer.save_checkpoint`` the next thing says so."""
         if self._recorder is None or not self._is_saving:
             return
         self._is_saving = False
         self._pace.interrupt()
         paths = [str(path) for found in trainer.checkpoint_callbacks if (path := getattr(found, "_last_checkpoint_saved", ""))]
-        self._recorder.event("phase", self._step, phase="checkpoint", state="end", **({"path": paths[-1]} if paths else {}))
+        last = path or (paths[-1] if paths else "")
+        self._recorder.event("phase", self._step, phase="checkpoint", state="end", **({"path": last} if last else {}))
 
     @never_raises
     def on_train_epoch_start(self, trainer: Any, pl_module: Any) -> None:
@@ -236,7 +288,8 @@ class TrainvitalsCallback(Guarded, _callback_class()):  # type: ignore[misc]
 
     @never_raises
     def on_train_end(self, trainer: Any, pl_module: Any) -> None:
-        self._finish(trainer, "finished" if not trainer.interrupted else "stopped")
+        # Other callbacks save their last checkpoint now, and an asynchronous plugin finishes its own: ``teardown`` closes.
+        self._finish(trainer, "finished" if not trainer.interrupted else "stopped", closes=False)
 
     @never_raises
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
@@ -247,7 +300,7 @@ class TrainvitalsCallback(Guarded, _callback_class()):  # type: ignore[misc]
         if self._recorder is not None and stage == "fit":
             self._finish(trainer, "finished")
 
-    def _finish(self, trainer: Any, reason: str) -> None:
+    def _finish(self, trainer: Any, reason: str, closes: bool = True) -> None:
         recorder = self._recorder
         if recorder is None:
             return
@@ -257,8 +310,19 @@ class TrainvitalsCallback(Guarded, _callback_class()):  # type: ignore[misc]
                 self._end_saving(trainer)
             recorder.finish(reason)
         finally:
-            self._recorder = None
-            recorder.close()
+            if closes:
+                self._close(trainer, recorder)
+
+    def _close(self, trainer: Any, recorder: Recorder) -> None:
+        self._recorder = None
+        recorder.close()
+        if self._manifest:  # a checkpoint may be saved after the training, too
+            self._saves = Saves(self._run, trainer.global_rank, trainer.world_size)
+
+
+def _parallel_layout(trainer: Any) -> dict[str, int]:
+    sizes = {short: getattr(trainer.strategy, name, None) for name, short in LAYOUT.items()}
+    return {short: size for short, size in sizes.items() if isinstance(size, int)}
 
 
 def _step_metrics(trainer: Any) -> Mapping[str, object]:

@@ -123,6 +123,11 @@ class Recorder:
         """Failures met: values that are no numbers, and what the disk said."""
         return self._appender.errors
 
+    @property
+    def saves(self) -> Saves:
+        """What ``saving`` uses, without its phase events: for callbacks that tell phases themselves."""
+        return self._saves
+
     def log(self, step: object = None, /, *mappings: object, **metrics: object) -> None:
         """One training step: ``log(12, loss=2.1, lr=3e-4)`` or ``log(12, {"loss": 2.1})``.
 
@@ -144,10 +149,10 @@ class Recorder:
                         metrics = encode.resolve(metrics)
                         break
                 queue.put(partial(self._step_line, number, now_ns, metrics))
-                self._known.step(metrics, metrics)
+                self._known.step(number, metrics, metrics)
                 return
             line = self._step_line(number, now_ns, metrics)
-            self._known.step(metrics, line)
+            self._known.step(number, metrics, line)
             if not self._appender.write(line, now_ns):
                 self._warn()
         except Exception as error:  # noqa: BLE001 - nothing may raise into the trainer; counted and warned of
@@ -270,8 +275,8 @@ class Recorder:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
         is_planned = kind is None or (isinstance(error, SystemExit) and error.code in (None, 0))
-        self._saves.close(CLOSE_WAIT_S if is_planned else FAILED_WAIT_S)  # what is told of saves comes before the end
         self.finish("finished" if is_planned or kind is None else f"exception: {kind.__name__}")
+        self._saves.close(CLOSE_WAIT_S if is_planned else FAILED_WAIT_S)
         self.close()
 
     def _tell_metadata(self, data: Mapping[str, object]) -> None:

@@ -30,6 +30,7 @@ class Save:
     ) -> None:
         self.path, self.step, self.ranks, self.is_async = path, step, ranks, is_async
         self.members: Mapping[str, Any] = {}
+        self.facts: Mapping[str, Any] = {}
         self.given: tuple[str, ...] | None = None
         self._saves, self._on_unblocked = saves, on_unblocked
         self._pid = os.getpid()

@@ -51,9 +51,13 @@ class Emit(Protocol):
 
 
 class Facts(Protocol):
-    """What the recorder knows at this moment: members of ``Manifest`` by name."""
+    """What the recorder knows: members of ``Manifest`` by name, numbers as they were at that step."""
 
-    def __call__(self) -> Mapping[str, Any]: ...
+    def __call__(self, step: int | None = None, /) -> Mapping[str, Any]: ...
+
+
+def _nothing(step: int | None = None, /) -> Mapping[str, Any]:
+    return {}
 
 
 def _silent(kind: object, step: object, text: object, data: Mapping[str, object], /) -> None:
@@ -87,7 +91,7 @@ class Saves:
         world_size: int = 1,
         emit: Emit = _silent,
         fail: Callable[[str], None] = lambda reason: None,
-        facts: Facts = dict,
+        facts: Facts = _nothing,
         clock: Clock | None = None,
     ) -> None:
         self._run, self._rank, self._world_size = run, rank, world_size
@@ -128,7 +132,8 @@ class Saves:
             number = None if step is None else encode.step_number(step)
             taking = max(1, int(ranks)) if ranks is not None else self._world_size
             save = Save(self, place, number, taking, bool(is_async), on_unblocked)
-            save.members = self._checked({**self._facts(), **members, "parallel": parallel})
+            save.members = self._checked({**members, "parallel": parallel})
+            save.facts = self._checked(self._facts(number))
             if files is not None:
                 save.given = tuple(os.fsdecode(file) for file in itertools.islice(files, MAX_FILES))
             self._open = [*(one for one in self._open if not one.has_ended), save]
@@ -154,6 +159,8 @@ class Saves:
             if isinstance(job, ManifestJob):
                 job.is_cancelled = True
         remove(beside(save.path))
+        if self._rank == 0:
+            _remove_orphans(os.path.dirname(save.path))  # noqa: PTH120
         if not os.path.isdir(save.path):  # noqa: PTH112
             return
         remove(os.path.join(save.path, NAME))  # noqa: PTH118
@@ -190,7 +197,8 @@ class Saves:
 
     def _template(self, save: Save) -> Manifest:
         timing = save.timing()
-        late = {name: value for name, value in self._facts().items() if name.endswith("_sha256") or name == "git"}
+        # A step may be recorded, and a start described, after its save began. The data position is that of the begin.
+        late = self._checked({name: value for name, value in self._facts(save.step).items() if name != "data_position"})
         return Manifest(
             **{"run": self._run, "attempt": None, "step": save.step, "algorithm": "", "files": ()}
             | {
@@ -199,8 +207,7 @@ class Saves:
             }
             | {"world_size": self._world_size if save.ranks == self._world_size else None, "ranks": tuple(range(save.ranks))}
             | {"timing": Timing(timing["staged_s"], timing["persisted_s"], timing["blocked_s"], save.is_async)}
-            | dict(save.members)
-            | self._checked(late)
+            | {**save.facts, **late, **save.members}
         )
 
     def tell(self, save: Save, state: str, text: str, data: Mapping[str, object], *, any_rank: bool = False) -> None:
@@ -280,6 +287,16 @@ class Saves:
         """A forked child saves nothing that its parent began."""
         self._open = []
         self._worker.after_fork()
+
+
+def _remove_orphans(directory: str) -> None:
+    """Manifests beside files that a trainer deleted: it knows nothing of them."""
+    if not os.path.isdir(directory):  # noqa: PTH112
+        return
+    names = frozenset(os.listdir(directory))  # noqa: PTH208
+    for name in names:
+        if name.endswith(f".{NAME}") and name.removesuffix(f".{NAME}") not in names:
+            remove(os.path.join(directory, name))  # noqa: PTH118
 
 
 def shown(path: str) -> str:

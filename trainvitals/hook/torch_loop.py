@@ -12,6 +12,9 @@
                 step.grad_norm(torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0))
                 optimizer.step()
                 step.log(lr=scheduler.get_last_lr()[0])
+            if number % 1000 == 0:
+                with monitor.saving(path_of(number), has_optimizer=True):
+                    dcp.save(state, checkpoint_id=path_of(number))
 
 Values on a device are never waited for: a step is recorded when they have come to the host, mostly with the next step.
 """
@@ -32,9 +35,11 @@ import torch
 
 from trainvitals.hook.checksum import checksums, replicated_parameters, start_checksums
 from trainvitals.hook.device_values import DeviceValues
-from trainvitals.hook.guard import Failures, Guarded, never_raises
+from trainvitals.hook.guard import Failures, never_raises
 from trainvitals.hook.rank_board import Answer, BoardReader, RankBoard, Sample, replica_mismatches
+from trainvitals.hook.rank_calls import RankCalls
 from trainvitals.hook.recorder import Recorder
+from trainvitals.hook.saves import Saves
 from trainvitals.hook.torch_world import from_anywhere, gpu_uuid, local_rank, meeting_place, not_negative, real, whole, why_alone
 
 CLIP_WINDOW = 100
@@ -56,7 +61,7 @@ _numbers = itertools.count()
 _live: weakref.WeakSet[TrainingMonitor] = weakref.WeakSet()
 
 
-class TrainingMonitor(Guarded):
+class TrainingMonitor(RankCalls):
     """Rank 0 writes ``metrics.rank00000.jsonl`` in ``run_dir``. Construct it on every rank, after ``init_process_group``;
     made before it, it looks for the other ranks again at its first step, and says so when it finds none.
 
@@ -97,6 +102,7 @@ class TrainingMonitor(Guarded):
         self._world_size = from_anywhere(taken("world_size", whole, world_size, None, None), "get_world_size", "WORLD_SIZE", 1)
         if self._rank == 0 or per_rank == "files":
             self._recorder = Recorder(run_dir, run=run, rank=self._rank, world_size=self._world_size, writer=writer)
+        self._saves = self._recorder.saves if self._recorder is not None else Saves(run, self._rank, self._world_size)
         self._sample_every = taken("sample_every", not_negative, sample_every, SAMPLE_EVERY, self._recorder)
         self._checksum_every = taken("checksum_every", not_negative, checksum_every, CHECKSUM_EVERY, self._recorder)
         self._replica = taken("replica", int, replica, 0, self._recorder)
@@ -144,24 +150,6 @@ class TrainingMonitor(Guarded):
         return StepScope(self, number)
 
     @never_raises
-    def resumed(self, step: int, **data: object) -> None:
-        """Training goes on from the checkpoint of this step; on any rank, before the first step."""
-        if self._recorder is not None:
-            self._recorder.resumed(step, **data)
-
-    @never_raises
-    def phase(self, name: str, state: str = "begin") -> None:
-        """As ``Recorder.phase``; on any rank."""
-        if self._recorder is not None:  # without waiting for the step before it: other ranks may be busy
-            self._recorder.event("phase", self._last_number, phase=name, state=state)
-
-    @never_raises
-    def describe(self, config: object = None, **facts: Any) -> None:
-        """As ``Recorder.describe``; on any rank. The ranks' places are added by themselves."""
-        if self._recorder is not None:
-            self._recorder.describe(config, **facts)
-
-    @never_raises
     def finish(self, reason: str = "finished") -> None:
         """As ``Recorder.finish``; on any rank."""
         if self._recorder is not None:
@@ -177,6 +165,7 @@ class TrainingMonitor(Guarded):
             self._reader = None
         if self._recorder is not None:
             self._recorder.close()
+        self._saves.close()
 
     def __enter__(self) -> TrainingMonitor:
         return self
