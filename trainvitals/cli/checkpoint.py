@@ -12,7 +12,7 @@ from trainvitals.checkpoints import copy_check, find
 from trainvitals.checkpoints.files import printable
 from trainvitals.checkpoints.hashes import Pace
 from trainvitals.checkpoints.inspection import checked_level
-from trainvitals.checkpoints.resume_choice import choose_all
+from trainvitals.checkpoints.resume_choice import choose, choose_all
 from trainvitals.cli.checkpoint_work import Kept, look, quick
 from trainvitals.clock import SystemClock
 from trainvitals.errors import InputError
@@ -91,7 +91,8 @@ def run(args: argparse.Namespace) -> int:
             print(json.dumps(_to_json(report)), flush=True)  # noqa: T201
     if not args.json:
         _table(reports, with_all_reasons=args.action == "show" or args.quick)
-        _choices(reports)
+        if args.action == "list":
+            _choices(args.directory, reports)
     if not reports and not unreadable:
         _say(f"No checkpoints in {printable(args.directory)}.")
     for trouble in kept.troubles:
@@ -160,13 +161,16 @@ def _table(reports: Sequence[CheckpointReport], with_all_reasons: bool) -> None:
                 print(f"    {reason}")  # noqa: T201
 
 
-def _choices(reports: Sequence[CheckpointReport]) -> None:
-    """What a trainer that restarts now would load, where its way of choosing is known."""
-    for choice in choose_all(reports):
-        chosen = printable(choice.path, 500) if choice.path is not None else "nothing: it would start from scratch"
-        print(f"a restart would load {chosen} ({printable(choice.how)})")  # noqa: T201
+def _choices(directory: str, reports: Sequence[CheckpointReport]) -> None:
+    """What a restart would load, under the table."""
+    choices = choose_all(reports)
+    # Where all checkpoints are gone, a pointer may still name one.
+    alone = None if choices else choose(directory, [])
+    for choice in choices if alone is None else [alone]:
+        what = "from step 0" if choice.path is None else printable(choice.path, 500)
+        print(f"A restart would load: {what} (by {printable(choice.how)})")  # noqa: T201
         if choice.problem:
-            print(f"    {printable(choice.problem, 500)}")  # noqa: T201
+            print(f"    {choice.problem}")  # noqa: T201
 
 
 def _row(report: CheckpointReport) -> tuple[str, ...]:
