@@ -53,11 +53,3 @@ def test_an_empty_directory_is_fine_and_says_so(tmp_path, capsys):
     captured = capsys.readouterr()
     assert captured.out == ""
     assert "No checkpoints" in captured.err
-
-
-def test_the_table_ends_with_what_a_restart_would_load(tmp_path, capsys):
-    make.huggingface(tmp_path, 500)
-    assert main(["checkpoint", "list", str(tmp_path)]) == 0
-    assert f"a restart would load {tmp_path}/checkpoint-500" in capsys.readouterr().out
-    main(["checkpoint", "list", str(tmp_path), "--json"])
-    assert len(capsys.readouterr().out.splitlines()) == 1
