@@ -277,6 +277,7 @@ def test_a_damaged_checkpoint_that_a_restart_would_load_is_critical_after_half_a
     (found,) = of(findings([*run, at(2500)]), "checkpoint_corrupt")
     assert found.severity is Severity.CRITICAL
     assert "a restart would load it" in found.message
+    assert of(findings([*run, at(2500)]), "resume_behind") == [], "one finding says it"
 
 
 def test_the_last_checkpoint_that_breaks_is_critical():

@@ -95,7 +95,7 @@ def would_miss(choice: Mapping[str, Any], book: CheckpointBook) -> str | None:
     if picked is None:
         return problem
     if picked["state"] in BAD:
-        return problem or "; ".join(filter(None, (f"{wrong}, which is {picked['state']}", better)))
+        return ""  # ``checkpoint_corrupt`` says that a restart would load it
     if newest is None or newest["path"] == picked["path"] or picked["step"] is None or newest["step"] == picked["step"]:
         return ""
     if age_key(picked) >= age_key(newest):

@@ -80,10 +80,9 @@ def verification_event(report: CheckpointReport, ended_ns: int, attempt: int | N
 
 
 def pointer_event(choice: ResumeChoice, attempt: int | None, now_ns: int) -> Event:
-    """What a restart would load from now on."""
+    """What a restart would load from now on. No alarm by itself: with each save it is one that nobody has verified yet."""
     what = f"a restart would load {choice.path}" if choice.path is not None else "a restart would begin from scratch"
     return Event(
         "pointer", now_ns, step=choice.step, attempt=attempt, id=event_id("pointer", choice.directory, str(choice.path), now_ns),
-        severity=Severity.WARNING if choice.problem else Severity.INFO, source="watch",
-        text=choice.problem or f"{what} ({choice.how})", data=asdict(choice),
+        source="watch", text=choice.problem or f"{what} ({choice.how})", data=asdict(choice),
     )  # fmt: skip
