@@ -326,8 +326,12 @@ def test_the_command_says_under_its_table_what_a_restart_would_load(tmp_path, ca
     make.write(tmp_path / "checkpoint-1000", {"config.json": b"{}"})
     assert main(["checkpoint", "list", str(tmp_path)]) == 1
     out = capsys.readouterr().out
-    assert f"a restart would load {tmp_path}/checkpoint-1000 (highest checkpoint-N)\n" in out
+    assert f"A restart would load: {tmp_path}/checkpoint-1000 (by highest checkpoint-N)\n" in out
     assert "newest complete is step 500" in out
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "empty" / "latest_checkpointed_iteration.txt").write_text("7")
+    assert main(["checkpoint", "list", str(tmp_path / "empty")]) == 0
+    assert "names iter_0000007, which is not there" in capsys.readouterr().out
 
 
 def test_many_steps_are_asked_for_no_more_than_the_highest_needs(tmp_path, monkeypatch):
