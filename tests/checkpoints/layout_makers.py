@@ -165,6 +165,11 @@ def zstd_frame(content: bytes) -> bytes:
     return raw
 
 
+def zarr3_index(places: list[tuple[int, int]]) -> bytes:
+    raw = b"".join(struct.pack("<2Q", *place) for place in places)
+    return raw + struct.pack("<I", _crc32c(raw))
+
+
 MANIFEST, NODE = b"\x0c\xdb\x3a\x2a", b"\x0c\xdb\x20\xde"
 
 

@@ -149,3 +149,45 @@ def test_no_bytes_make_the_tar_reader_raise_anything_else(tmp_path_factory, data
                 tar_file.check(reader)
             except tar_file.BadTar as error:
                 assert str(error).isprintable()
+
+
+def test_what_deepspeed_saved_for_lightning_is_checked_as_deepspeeds(tmp_path):
+    files = {
+        "checkpoint/mp_rank_00_model_states.pt": checkpoint_makers.torch_zip_bytes(),
+        **{
+            f"checkpoint/bf16_zero_pp_rank_{rank}_mp_rank_00_optim_states.pt": checkpoint_makers.torch_zip_bytes()
+            for rank in range(2)
+        },
+        "latest": b"checkpoint",
+        "zero_to_fp32.py": b"",
+    }
+    directory = make.write(tmp_path / "epoch=1-step=500.ckpt", files)
+    report = inspect(str(directory))
+    assert (report.format, report.step, report.has_optimizer) == ("lightning", 500, True)
+    assert str(report.state) == "verified", report.reasons
+    for gone, told in (("checkpoint/bf16_zero_pp_rank_0_mp_rank_00_optim_states.pt", "checkpoint/"), ("latest", "latest")):
+        (directory / gone).unlink()
+        report = inspect(str(directory))
+        assert (report.format, str(report.state)) == ("lightning", "incomplete")
+        assert told in " ".join(report.reasons)
+
+
+def test_files_of_ranks_that_say_how_many_there_are_must_all_be_there(tmp_path):
+    """verl's FSDP checkpoints."""
+    parts = {
+        f"actor/{kind}_world_size_4_rank_{rank}.pt": checkpoint_makers.torch_zip_bytes()
+        for kind in ("model", "optim", "extra_state")
+        for rank in range(4)
+    }
+    directory = make.write(tmp_path / "global_step_50", parts)
+    report = inspect(str(directory))
+    assert (report.format, report.step, report.world_size, report.has_optimizer, str(report.state)) == (
+        "torch",
+        50,
+        4,
+        True,
+        "verified",
+    )
+    (directory / "actor/optim_world_size_4_rank_2.pt").unlink()
+    report = inspect(str(directory), "presence")
+    assert (str(report.state), "optim_world_size_4_rank_2.pt" in report.reasons[0]) == ("incomplete", True)

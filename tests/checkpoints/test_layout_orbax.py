@@ -68,6 +68,36 @@ def test_every_cut_of_arrays_and_manifests_and_every_flip_in_nodes_is_seen(tmp_p
             assert str(inspect(str(directory)).state) == "corrupt" or "another way" in " ".join(inspect(str(directory)).reasons)
 
 
+def test_the_index_that_ends_a_shard_of_zarr_3_is_checked_against_its_chunks(tmp_path):
+    chunks = [make.zstd_frame(bytes(300)), make.zstd_frame(bytes(700))]
+    places = [(0, len(chunks[0])), (len(chunks[0]), len(chunks[1]))]
+    content = b"".join(chunks) + make.zarr3_index(places)
+    directory = make.write(tmp_path / "5", make.orbax() | {"state/d/000000000000000000000000000000ff": content})
+    assert "another way" not in " ".join(inspect(str(directory)).reasons)
+    wrong = b"".join(chunks) + make.zarr3_index([places[1], places[0]])
+    (directory / "state/d/000000000000000000000000000000ff").write_bytes(wrong)
+    assert "another way" in " ".join(inspect(str(directory)).reasons)
+
+
+def test_chunks_of_zarr_without_ocdbt_are_checked_to_their_end_and_not_called_proven(tmp_path):
+    parts = {
+        "_METADATA": b'{"tree_metadata": {}}',
+        "params.w/.zarray": b'{"chunks": [4], "shape": [4]}',
+        "params.w/0.0": make.zstd_frame(bytes(3000)),
+        "_CHECKPOINT_METADATA": b"{}",
+    }
+    directory = make.write(tmp_path / "5", parts)
+    assert str(inspect(str(directory)).state) == "complete"
+    (directory / "params.w/0.0").write_bytes(parts["params.w/0.0"][:-1])
+    assert str(inspect(str(directory)).state) == "corrupt"
+
+
+def test_files_of_no_known_structure_keep_it_unproven(tmp_path):
+    parts = {"_METADATA": b'{"tree_metadata": {}}', "_CHECKPOINT_METADATA": b"{}", "item/strange.bin": b"x"}
+    report = inspect(str(make.write(tmp_path / "5", parts)))
+    assert (str(report.state), "item/strange.bin" in report.reasons[0]) == ("complete", True)
+
+
 @pytest.mark.parametrize(
     "document",
     [[], {"tree_metadata": 5}, {"tree_metadata": {"a": 1}}, {"tree_metadata": {"a": {"key_metadata": [1, {"key": 5}]}}}],
@@ -88,6 +118,6 @@ def test_no_bytes_make_the_reader_raise_anything_else_or_hang(tmp_path_factory, 
     with opened(str(path)) as reader:
         for check in (ocdbt.check_data, ocdbt.check_manifest):
             try:
-                check(reader)
+                check(reader, ocdbt.Allowance())
             except ocdbt.BadOcdbt as error:
                 assert str(error).isprintable()

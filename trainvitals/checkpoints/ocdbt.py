@@ -7,14 +7,19 @@ a manifest needs stands in it compressed, so a data file that is missing cannot 
 
 from __future__ import annotations
 
+import struct
+from dataclasses import dataclass
+
 from trainvitals.checkpoints.files import Reader
 
 MANIFEST = b"\x0c\xdb\x3a\x2a"
 _NODE = b"\x0c\xdb\x20\xde"
 _VERSION_NODE = b"\x0c\xdb\x12\x34"
 _ZSTD = b"\x28\xb5\x2f\xfd"
-#: Nodes are 100 KB or less by default; longer ones are measured, and their checksum is left to the content level.
+#: Longer parts are measured, and their checksum is left to the content level, which reads every byte.
 MAX_CHECKED_BYTES = 1 << 20
+#: Of all files of one checkpoint together: about a second of checksums.
+MAX_CHECKED_TOTAL_BYTES = 8 << 20
 MAX_PARTS = 200_000
 _SMALLEST_BYTES = 18
 
@@ -23,26 +28,40 @@ class BadOcdbt(Exception):
     """The file breaks a rule of the format. The text says which."""
 
 
-def check_manifest(reader: Reader) -> None:
+@dataclass
+class Allowance:
+    """Bytes whose checksums may still be computed; above it only lengths are checked."""
+
+    bytes: int = MAX_CHECKED_TOTAL_BYTES
+
+
+def check_manifest(reader: Reader, allowance: Allowance) -> None:
     """Check ``manifest.ocdbt``; raises ``BadOcdbt`` (or ``Unreadable`` from the reader)."""
     if reader.read(0, 4) != MANIFEST:
         raise BadOcdbt("does not start as an OCDBT manifest")
-    length = _record(reader, 0)
+    length = _record(reader, 0, allowance)
     if length != reader.size:
         raise BadOcdbt(f"{reader.size} bytes, its header says {length}")
 
 
-def check_data(reader: Reader) -> str:
-    """Check one file of ``d/``; returns "" or what was not checked. Raises as ``check_manifest``."""
+def check_data(reader: Reader, allowance: Allowance) -> str:
+    """Check one file of chunks and nodes; returns "" or what was not checked. Raises as ``check_manifest``."""
     position = 0
+    row: list[tuple[int, int]] = []
     for _ in range(MAX_PARTS):
         if position == reader.size:
             return ""
         start = reader.read(position, 4)
         if start in (_NODE, _VERSION_NODE):
-            position += _record(reader, position)
+            position += _record(reader, position, allowance)
+            row.clear()
         elif start == _ZSTD:
-            position = _frame(reader, position)
+            end = _frame(reader, position)
+            row.append((position, end - position))
+            position = end
+        elif index_bytes := _index_bytes(reader, position, row):
+            position += index_bytes
+            row.clear()
         elif len(start) < 4:
             raise BadOcdbt(f"truncated: {len(start)} bytes are too few for a part of it")
         else:
@@ -50,16 +69,26 @@ def check_data(reader: Reader) -> str:
     return f"holds more than {MAX_PARTS} parts, of which only these were checked"
 
 
-def _record(reader: Reader, position: int) -> int:
+def _record(reader: Reader, position: int, allowance: Allowance) -> int:
     """Length of the manifest or node at ``position``, checked."""
     length = int.from_bytes(reader.read(position + 4, 8), "little")
     if length < _SMALLEST_BYTES or position + length > reader.size:
         raise BadOcdbt(f"truncated: a part of {length} bytes at {position} runs beyond its end at {reader.size}")
-    if length <= MAX_CHECKED_BYTES:
+    if length <= min(MAX_CHECKED_BYTES, allowance.bytes):
+        allowance.bytes -= length
         raw = reader.read(position, length)
         if _crc32c(raw[:-4]) != int.from_bytes(raw[-4:], "little"):
             raise BadOcdbt(f"the part at {position} does not match its checksum")
     return length
+
+
+def _index_bytes(reader: Reader, position: int, row: list[tuple[int, int]]) -> int:
+    """Length of the index that ends a shard of zarr 3 (offset and length of each chunk, CRC-32C); 0 when none is there."""
+    if not row or len(row) > MAX_CHECKED_BYTES // 16:
+        return 0
+    index = b"".join(struct.pack("<2Q", offset - row[0][0], length) for offset, length in row)
+    expected = index + struct.pack("<I", _crc32c(index))
+    return len(expected) if reader.read(position, len(expected)) == expected else 0
 
 
 def _frame(reader: Reader, position: int) -> int:

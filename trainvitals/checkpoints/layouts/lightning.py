@@ -9,15 +9,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 
 from trainvitals.checkpoints import parts, state_keys
 from trainvitals.checkpoints.files import Listing, printable
 from trainvitals.checkpoints.findings import Findings
 from trainvitals.checkpoints.layouts import distributed
 from trainvitals.checkpoints.layouts.base import Facts, Layout, Range
+from trainvitals.checkpoints.layouts.deepspeed import DeepSpeed
 from trainvitals.checkpoints.pickle_scan import Table
 
 SHARDED_META = "meta.pt"
+DEEPSPEED_TAG = "checkpoint/"
 _NAMED_STEP = re.compile(r"(?:\A|[-_])(?:global_)?step=(\d{1,18})(?!\d)", re.ASCII)
 _NAME = r"(?:.{0,300}?(?:epoch|step)=\d{1,18}.{0,300}|last(?:-v\d{1,9})?|hpc_ckpt_\d{1,9})\.ckpt\Z"
 
@@ -35,7 +38,9 @@ class Lightning(Layout):
         names = listing.names
         if SHARDED_META in names:
             return distributed.METADATA in names or any(name.endswith(".distcp") for name in names)
-        return self.directory.match(listing.name) is not None and (not names or distributed.is_here(names))
+        return self.directory.match(listing.name) is not None and (
+            not names or distributed.is_here(names) or _is_by_deepspeed(listing)
+        )
 
     def look(self, listing: Listing, findings: Findings, *, into_files: bool) -> Facts:
         return self._file(listing, findings, into_files) if listing.is_file else self._sharded(listing, findings, into_files)
@@ -55,6 +60,8 @@ class Lightning(Layout):
 
     def _sharded(self, listing: Listing, findings: Findings, into_files: bool) -> Facts:
         named = step_in_name(listing.name)
+        if _is_by_deepspeed(listing):
+            return _deepspeed(listing, findings, named, into_files)
         shards = distributed.look(listing, findings, into_files=into_files)
         meta = next((entry for entry in listing.entries if entry.name == SHARDED_META), None)
         facts = Facts(named, None)
@@ -72,6 +79,20 @@ class Lightning(Layout):
             has_data_position=facts.has_data_position,
             world_size=shards.world_size,
         )
+
+
+def _is_by_deepspeed(listing: Listing) -> bool:
+    """``DeepSpeedStrategy`` lets DeepSpeed save into the directory, under the tag ``checkpoint``."""
+    return DeepSpeed().matches(distributed.below(listing, DEEPSPEED_TAG))
+
+
+def _deepspeed(listing: Listing, findings: Findings, named: int | None, into_files: bool) -> Facts:
+    found = Findings()
+    facts = DeepSpeed().look(distributed.below(listing, DEEPSPEED_TAG), found, into_files=into_files)
+    distributed.take(findings, found, DEEPSPEED_TAG)
+    if "latest" not in listing.names:
+        findings.missing.append("latest is missing: DeepSpeed writes it last, so the save did not finish")
+    return replace(facts, step=named if named is not None else facts.step)
 
 
 def step_in_name(name: str) -> int | None:

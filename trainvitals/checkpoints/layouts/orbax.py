@@ -19,7 +19,15 @@ METADATA = "_CHECKPOINT_METADATA"
 _TEMPORARY = ".orbax-checkpoint-tmp"
 _PROCESS = re.compile(r"(?P<item>(?:[^/]{1,200}/)?)ocdbt\.process_(?P<process>\d{1,9})/", re.ASCII)
 _DATA = re.compile(r"(?:[^/]{1,200}/)?(?:ocdbt\.process_\d{1,9}/)?d/[0-9a-f]{1,64}\Z", re.ASCII)
-_JSON = re.compile(r"(?:[^/]{1,200}/)?(?:_METADATA|_sharding|array_metadatas/process_\d{1,9}|\.zarray|\.zattrs)\Z", re.ASCII)
+_JSON = re.compile(
+    r"(?:.{0,600}/)?(?:_sharding|array_metadatas/process_\d{1,9}|\.zarray|\.zattrs|\.zgroup|[\w.-]{1,200}\.json)\Z",
+    re.ASCII | re.DOTALL,
+)
+#: What a JsonCheckpointHandler writes, and the others that have no structure to be checked.
+_ITEM_JSON = re.compile(r"[^/]{1,200}/metadata\Z", re.ASCII)
+_NO_STRUCTURE = frozenset(("commit_success.txt", "orbax.checkpoint"))
+#: Chunks of zarr without OCDBT: ``params.w/0.0``, ``params.w/c/0/0``.
+_CHUNK = re.compile(r".{1,600}/(?:c/)?\d{1,9}(?:[./]\d{1,9}){0,15}\Z", re.ASCII | re.DOTALL)
 _OPTIMIZER_KEY = re.compile(r"opt_?state|optimizer|optim", re.IGNORECASE | re.ASCII)
 _STEP = re.compile(r"(?:[\w.-]{0,100}?[_-])?(\d{1,18})\Z", re.ASCII)
 
@@ -127,21 +135,33 @@ def _trees(listing: Listing, findings: Findings) -> set[str] | None:
 
 
 def _check_files(listing: Listing, findings: Findings) -> None:
-    has_arrays = False
+    has_arrays = has_chunks = False
     unproven: set[str] = set()
+    strange: list[str] = []
+    allowance = ocdbt.Allowance()
     for entry in listing.entries:
         if TEMPORARY_NAME.search(entry.name):
             continue
         if entry.name.rpartition("/")[2] == "manifest.ocdbt":
             has_arrays = True
-            parts.check_with(listing, entry, findings, ocdbt.check_manifest, ocdbt.BadOcdbt)
-        elif _DATA.match(entry.name):
-            has_arrays = True
-            unproven.add(parts.check_with(listing, entry, findings, ocdbt.check_data, ocdbt.BadOcdbt) or "")
-        elif _JSON.match(entry.name) and not entry.name.endswith("_METADATA"):
+            parts.check_with(listing, entry, findings, lambda file: ocdbt.check_manifest(file, allowance), ocdbt.BadOcdbt)
+        elif _DATA.match(entry.name) or _CHUNK.match(entry.name):
+            has_arrays |= _DATA.match(entry.name) is not None
+            left = parts.check_with(listing, entry, findings, lambda file: ocdbt.check_data(file, allowance), ocdbt.BadOcdbt)
+            unproven.add(left or "")
+            has_chunks |= _CHUNK.match(entry.name) is not None
+        elif _JSON.match(entry.name) or _ITEM_JSON.match(entry.name):
             parts.read_json(listing, entry.name, findings, allow_nonfinite=True)
+        elif entry.name.rpartition("/")[2] not in {*_NO_STRUCTURE, METADATA, "_METADATA"}:
+            strange.append(entry.name)
+    if strange:
+        findings.unproven.append(f"the structure of {len(strange)} files is not known here, such as {printable(min(strange))}")
     findings.unproven += [f"a data file {text}" for text in sorted(unproven) if text]
+    if has_chunks:
+        findings.unproven.append(
+            "a missing chunk of an array is read as its fill value: it shows only against a ckpt_manifest.json"
+        )
     if has_arrays:
         findings.unproven.append(
-            "which data files it needs is written compressed (OCDBT): that one is missing is seen only by a manifest"
+            "which data files it needs is written compressed (OCDBT): a missing one shows only against a ckpt_manifest.json"
         )

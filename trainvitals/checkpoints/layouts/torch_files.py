@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import re
+
 from trainvitals.checkpoints import parts, state_keys, torch_file
-from trainvitals.checkpoints.files import TEMPORARY_NAME, Entry, Listing, NotRegular, Unreadable, Vanished, opened
+from trainvitals.checkpoints.files import TEMPORARY_NAME, Entry, Listing, NotRegular, Unreadable, Vanished, opened, printable
 from trainvitals.checkpoints.findings import Findings
 from trainvitals.checkpoints.layouts import lightning
 from trainvitals.checkpoints.layouts.base import Facts, Layout
+
+_RANK = re.compile(r"(?P<stem>.{0,300}?)world_size_(?P<size>\d{1,9})_rank_(?P<rank>\d{1,9})\.pt\Z", re.ASCII | re.DOTALL)
 
 
 class TorchFiles(Layout):
@@ -25,6 +29,7 @@ class TorchFiles(Layout):
         told: list[state_keys.StateKeys] = []
         if any(entry.name.rpartition("/")[2].startswith("optim") for entry in entries):
             has_optimizer = True
+        world_size = _check_ranks(entries, findings)
         if into_files:
             for entry in entries:
                 checked = parts.check_torch(listing, entry, findings)
@@ -49,7 +54,25 @@ class TorchFiles(Layout):
             has_rng=any(keys.has_rng for keys in told) or None,
             has_scheduler=any(keys.has_scheduler for keys in told) or None,
             has_data_position=any(keys.has_data_position for keys in told) or None,
+            world_size=world_size,
         )
+
+
+def _check_ranks(entries: list[Entry], findings: Findings) -> int | None:
+    """``model_world_size_8_rank_0.pt`` (verl, ``fsdp_checkpoint_manager.py``): the names tell how many there must be."""
+    ranks: dict[tuple[str, int], set[int]] = {}
+    for entry in entries:
+        if found := _RANK.match(entry.name):
+            ranks.setdefault((found["stem"], int(found["size"])), set()).add(int(found["rank"]))
+    for (stem, size), there in sorted(ranks.items()):
+        # Bounded: the size comes from a name that anybody can write.
+        lacking = next((rank for rank in range(min(size, len(there) + 1)) if rank not in there), None)
+        if lacking is not None:
+            findings.missing.append(
+                f"files of {size - len(there)} of {size} ranks are missing, the first is "
+                f"{printable(f'{stem}world_size_{size}_rank_{lacking}.pt')}"
+            )
+    return max((size for _, size in ranks), default=None)
 
 
 def _torch_entries(listing: Listing) -> list[Entry]:
