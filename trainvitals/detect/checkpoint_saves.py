@@ -13,7 +13,7 @@ from trainvitals.detect.checkpoint_book import MAX_STEP, CheckpointBook, whole
 from trainvitals.detect.findings import Context, format_count, format_duration, format_step
 from trainvitals.detect.save_blocking import Blocking
 from trainvitals.detect.save_declared import declared_interval
-from trainvitals.detect.save_schedule import Pace, SaveSchedule
+from trainvitals.detect.save_schedule import Interval, Pace, SaveSchedule
 from trainvitals.detect.save_waiting import Waiting
 from trainvitals.records import Event, Severity, Step
 
@@ -35,11 +35,11 @@ class SaveDetector(FamilyDetector):
 
     def __init__(self, context: Context, tuned: Tuned) -> None:
         super().__init__(context, tuned)
-        gaps = int(self.numbers[OVERDUE]["gaps"])
+        gaps = int(self.numbers[OVERDUE]["gaps"]), int(self.numbers[OVERDUE]["sure_gaps"])
         self.book = CheckpointBook()
         self.pace = Pace()
-        self.told = SaveSchedule(gaps)
-        self.disk = SaveSchedule(gaps)
+        self.told = SaveSchedule(*gaps)
+        self.disk = SaveSchedule(*gaps)
         #: The save before the one that the trainer told last.
         self.told_before: int | None = None
         self._waiting = Waiting(self.numbers[STUCK])
@@ -177,8 +177,10 @@ class SaveDetector(FamilyDetector):
     # -- judging --------------------------------------------------------------------------------------------------
 
     def _look_for_overdue(self, step: Step) -> None:
-        if OVERDUE in self.ledger.open:
+        found = self.ledger.open.get(OVERDUE)
+        if found is not None and found.severity is not Severity.INFO:
             return
+        numbers = self.numbers[OVERDUE]
         for name, schedule in (("told", self.told), ("disk", self.disk)):
             if schedule.last_step is None or (name == "disk" and not schedule.in_attempt):
                 continue  # another start may save elsewhere, where nobody looks
@@ -186,28 +188,43 @@ class SaveDetector(FamilyDetector):
                 schedule.last_ns = step.time_ns
             since = step.step - schedule.last_step
             interval = schedule.interval()
-            factor = self.numbers[OVERDUE]["factor"]
-            # A point is logged only now and then, and the save comes after it.
-            if interval is None or since < factor * interval.steps + self.context.gap_steps:
+            if interval is None:
                 continue
+            # It is seen on disk when somebody looks, and after it stood still.
+            lag_s = numbers["disk_lag_s"] if name == "disk" else 0.0
             since_s = None
             if step.time_ns is not None and schedule.last_ns is not None:
-                since_s = (step.time_ns - schedule.last_ns) / 1e9
-            least_s = 0.0 if interval.seconds is None else factor * interval.seconds
-            if name == "disk":  # it is seen when somebody looks, and after it stood still
-                least_s += self.numbers[OVERDUE]["disk_lag_s"]
-            if least_s and (since_s is None or since_s < least_s):
-                continue
-            took = "" if since_s is None else f" ({format_duration(max(0.0, since_s))})"
-            self._overdue_of = name
-            self.ledger.open_finding(
-                OVERDUE, Severity.WARNING,
-                f"{SOURCES[name]} for {format_count(since, 'step')}{took} since step {format_step(schedule.last_step)}; "
-                f"usual: every {format_count(interval.steps, 'step')}",
-                first_step=schedule.last_step + interval.steps, value=float(since), expected=float(interval.steps),
-                data={"source": name, "last_saved_step": schedule.last_step},
-            )  # fmt: skip
+                since_s = max(0.0, (step.time_ns - schedule.last_ns) / 1e9)
+            is_late = self._is_late(since, since_s, interval, numbers["factor"], lag_s)
+            is_sure = interval.is_sure or self._is_late(since, since_s, interval, numbers["unsure_factor"], lag_s)
+            if is_late:
+                self._tell_overdue(name, schedule.last_step, since, since_s, interval, is_sure=is_sure)
+                return
+
+    def _is_late(self, since: int, since_s: float | None, interval: Interval, factor: float, lag_s: float) -> bool:
+        # A point is logged only now and then, and the save comes after it.
+        if since < factor * interval.steps + self.context.gap_steps:
+            return False
+        least_s = lag_s + (0.0 if interval.seconds is None else factor * interval.seconds)
+        return not least_s or (since_s is not None and since_s >= least_s)
+
+    def _tell_overdue(
+        self, name: str, last_step: int, since: int, since_s: float | None, interval: Interval, *, is_sure: bool
+    ) -> None:
+        took = "" if since_s is None else f" ({format_duration(since_s)})"
+        message = (
+            f"{SOURCES[name]} for {format_count(since, 'step')}{took} since step {format_step(last_step)}; "
+            f"usual: every {format_count(interval.steps, 'step')}"
+        )
+        severity = Severity.WARNING if is_sure else Severity.INFO
+        self._overdue_of = name
+        if OVERDUE in self.ledger.open:
+            self.ledger.escalate(OVERDUE, severity, message, value=float(since))
             return
+        self.ledger.open_finding(
+            OVERDUE, severity, message, first_step=last_step + interval.steps, value=float(since), expected=float(interval.steps),
+            data={"source": name, "last_saved_step": last_step},
+        )  # fmt: skip
 
     def _close_overdue(self, source: str, ending: str) -> None:
         if self._overdue_of == source:

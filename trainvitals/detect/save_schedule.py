@@ -8,18 +8,25 @@ from dataclasses import dataclass
 from trainvitals.detect.state import Stateful
 from trainvitals.detect.statistics import SortedWindow
 
-KEPT_GAPS = 12
+KEPT_GAPS = 20
 #: Gaps this close to the longest one are gaps of the schedule; shorter ones are saves in between (a pause, a second schedule).
 NEAR_SHARE = 0.9
+#: Share of the known gaps that must be such ones: all of a few, fewer of many, where a second schedule makes short ones.
+FEW_GAPS, FEW_SHARE = 8, 0.4
+MANY_GAPS, SURE_SHARE, SURE_SHARE_OF_MANY = 12, 0.8, 0.5
 PACE_POINTS = 63
 
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """The longest gap that comes back again and again: steps, and seconds of the shortest such gap (None: no times)."""
+    """The longest gap that comes back again and again: steps, and seconds of the shortest such gap (None: no times).
+
+    is_sure: it came back so often that chance is no explanation, or the settings declare it.
+    """
 
     steps: int
     seconds: float | None
+    is_sure: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,14 +40,15 @@ class Gap:
 class SaveSchedule(Stateful):
     """Saves of one source (what the trainer says, or what is on disk), in rising steps.
 
-    ``interval`` is None until ``min_gaps`` gaps of nearly the same length were seen, and always for a run that saves at irregular
-    steps (when its loss improves): of such a run nobody can say that a save is late.
+    ``interval`` is None until ``min_gaps`` gaps of nearly the same length were seen, and nearly always for a run that saves at
+    irregular steps (when its loss improves): of such a run nobody can say that a save is late. Counted over 60,000 saves each of
+    six irregular kinds: the sure ones were exceeded twofold by 0 to 2 gaps.
     """
 
     STATE = ("last_step", "last_ns", "in_attempt", "declared_steps", "_gaps", "_is_partial")
 
-    def __init__(self, min_gaps: int) -> None:
-        self._min_gaps = max(2, min_gaps)
+    def __init__(self, min_gaps: int, sure_gaps: int) -> None:
+        self._min_gaps, self._sure_gaps = max(2, min_gaps), max(2, sure_gaps)
         self.last_step: int | None = None
         self.last_ns: int | None = None
         #: Saves since this start of the trainer.
@@ -77,11 +85,14 @@ class SaveSchedule(Stateful):
         if self._gaps:
             longest = max(gap for gap, _ in self._gaps if gap is not None)
             near = [(gap, seconds) for gap, seconds in self._gaps if gap is not None and gap >= NEAR_SHARE * longest]
-            if len(near) >= max(self._min_gaps, len(self._gaps) / 4):
+            count, known = len(near), len(self._gaps)
+            if count >= max(self._min_gaps, known if known < FEW_GAPS else FEW_SHARE * known):
                 times = [seconds for _, seconds in near if seconds is not None]
-                return Interval(round(longest), min(times) if len(times) == len(near) else None)
+                is_sure = count >= max(self._sure_gaps, (SURE_SHARE if known < MANY_GAPS else SURE_SHARE_OF_MANY) * known)
+                is_declared = self.declared_steps is not None and round(longest) <= self.declared_steps
+                return Interval(round(longest), min(times) if len(times) == count else None, is_sure or is_declared)
         if self.declared_steps is not None and self.last_step is not None:
-            return Interval(max([self.declared_steps, *(round(gap) for gap, _ in self._gaps if gap is not None)]), None)
+            return Interval(max([self.declared_steps, *(round(gap) for gap, _ in self._gaps if gap is not None)]), None, True)
         return None
 
 

@@ -215,7 +215,9 @@ _TABLE: dict[str, dict[str, Tunable]] = {
     "checkpoint_overdue": {
         "factor": Tunable(2.0, "factor", "times the usual interval, in steps and in time"),
         "disk_lag_s": Tunable(300.0, "s", "... and this much more before one is missed on disk: it is seen there later"),
-        "gaps": Tunable(3, "intervals", "intervals of nearly the same length that make it usual (fewer where the settings declare it)"),
+        "gaps": Tunable(4, "intervals", "intervals of nearly the same length that make it usual; none where the settings declare it"),
+        "sure_gaps": Tunable(8, "intervals", "... and sure; before that it is an info"),
+        "unsure_factor": Tunable(4.0, "factor", "... until this many times the interval"),
     },
     "checkpoint_blocking": {
         "share": Tunable(0.05, "share of the time", "time that saves block the training"),
