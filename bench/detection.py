@@ -62,9 +62,11 @@ FALSE_ALARM_HEADS = (
 )
 
 
-def findings(items: Iterable[Step | Event]) -> tuple[list[Finding], int]:
-    """All findings in their last state, and the number of points."""
+def findings(items: Iterable[Step | Event], family: str = "") -> tuple[list[Finding], int]:
+    """All findings (or those of one family, which is quicker) in their last state, and the number of points."""
     engine, newest, points = Engine("bench"), {}, 0
+    if family:
+        engine._detectors = tuple(detector for detector in engine._detectors if detector.family == family)
     for record in items:
         points += isinstance(record, Step)
         for found in engine.update(record):
@@ -272,14 +274,14 @@ def throughput(seeds: Iterable[int], real: dict[str, Curve]) -> None:
                     items: Iterable[Step | Event] = records(rng, changed)
                     if not is_timed:
                         items = (Step(step.step, 1, None, step.values) for step in items if isinstance(step, Step))
-                    hits = [f.detected_step // curve.spacing - 1 - at for f in findings(items)[0] if f.rule == "throughput_drop"]
-                    hits = [delay for delay in hits if delay >= 0]
+                    told = findings(items, "throughput")[0]
+                    hits = [delay for f in told if (delay := f.detected_step // curve.spacing - 1 - at) >= 0]
                     found += len(hits) if not size else bool(hits)
                     tried += 1
                     delays += [min(hits)] if hits else []
             times = "with times (buckets up to 10 s)" if is_timed else "without times (a point is a bucket)"
-            told = f"{found} warnings in {tried} series" if not size else f"{found}/{tried} ({found / tried:.2f})"
-            rows.append((times, f"{100 * size:g} %" if size else "none", told, _median(delays) if size else "–"))
+            counted = f"{found} warnings in {tried} series" if not size else f"{found}/{tried} ({found / tried:.2f})"
+            rows.append((times, f"{100 * size:g} %" if size else "none", counted, _median(delays) if size else "–"))
     table(("series", "drop", "found", "median delay (points)"), rows)
 
 
