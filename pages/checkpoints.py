@@ -1,75 +1,130 @@
-"""Checkpoints: which one is safe, which ones are not and why, on the run's own step axis."""
+"""Checkpoints: which one is safe, which ones are not and why, what a restart would load, and how well the run saves."""
 
 import pandas as pd
 import streamlit as st
 
-from pages._shared.components import live_chart
+from pages._shared.components import fact_list, judgement_list, live_chart
 from pages._shared.frame import head_fragment
 from pages._shared.state import Look, look, refresh_s, theme
 from pages._shared.story import table_height
-from trainvitals.charts.checkpoints import DAMAGED, LOOKS, lanes_of, suspicion, timeline_json
+from trainvitals.charts.checkpoint_timeline import timeline_height, timeline_json
+from trainvitals.charts.checkpoints import GOING, LOOKS, lanes_of
 from trainvitals.records import CheckpointReport
+from trainvitals.web import checkpoint_words as words
 from trainvitals.web import format as fmt
-from trainvitals.web.present import rollback_cost
 
 PICKED = "tv_checkpoint"
+OPTIMIZER = {True: "yes", False: "NO", None: "not known"}
 
 
-def summary(seen: Look) -> None:
-    run = seen.run
-    if not run.checkpoints:
-        where = ", ".join(run.settings.checkpoints)
-        st.text(
-            f"No checkpoint seen yet. Looked in: {where}."
-            if where
-            else 'No checkpoint directory is set: name one with checkpoints = ["DIR"] in the settings of this run.'
-        )
+def nothing_yet(seen: Look) -> None:
+    where = ", ".join(seen.run.settings.checkpoints)
+    st.text(
+        f"No checkpoint seen yet. Looked in: {where}."
+        if where
+        else 'No checkpoint directory is set: name one with checkpoints = ["DIR"] in the settings of this run.'
+    )
+
+
+def way_back(seen: Look) -> None:
+    """The checkpoint to go back to, why that one, what it costs, and the command."""
+    run, back = seen.run, seen.run.rollback
+    with st.container(key="tv-card-way-back"):
+        with st.container(key="tv-safe" if run.recommended is not None else "tv-trouble-safe"):
+            st.text(words.safe_sentence(run))
+        fact_list(words.way_back_lines(run), key="tv_way_back")
+        if run.recommended is None:
+            newer = words.rejected_lines(run)
+            if newer:
+                fact_list(newer, key="tv_rejected")
+            return
+        if back.needs_content and (command := words.verify_command(run.recommended)):
+            st.text("Nothing has compared its bytes yet. Do that before a restart:")
+            st.code(command, language="bash", wrap_lines=True)
+        if back.command.text:
+            st.text("Start the trainer again with:")
+            st.code(back.command.text, language="bash", wrap_lines=True)
+        newer = words.rejected_lines(run)
+        if newer:
+            with st.expander("Why not a newer one", key="tv_why_not"):
+                fact_list(newer, key="tv_rejected")
+
+
+def starts(seen: Look) -> None:
+    lines = words.start_lines(seen.run)
+    if not lines:
         return
-    safe = run.recommended
-    if safe is None:
-        st.text(
-            "No checkpoint is safe: those that verify were saved while the loss was not well."
-            if run.newest_verified is not None and run.newest_verified.path in run.suspects
-            else "No checkpoint is verified yet: none can be called safe."
+    with st.container(key="tv-card-starts"):
+        with st.container(key="tv-head-starts"):
+            st.text("Who went on from what")
+        fact_list(lines, key="tv_starts")
+
+
+def judgements(seen: Look) -> None:
+    if not seen.run.card:
+        return
+    with st.container(key="tv-card-judgements"):
+        with st.container(key="tv-head-judgements"):
+            st.text("How well this run saves")
+        judgement_list(seen.run.card, key="tv_judgements")
+
+
+def timeline(seen: Look) -> None:
+    run = seen.run
+    around = words.around_of(run)
+    lanes = {lane for lane, _ in lanes_of(run.checkpoint_history, run.attempts)} | {start.attempt for start in run.starts}
+    has_saves = any(save.longest_s is not None for save in run.saves)
+    with st.container(key="tv-card-timeline"):
+        with st.container(key="tv-head-timeline"):
+            st.text("Checkpoints by step · click one for its story")
+        events = live_chart(
+            timeline_json(run.checkpoints, run.attempts, theme(), run.checkpoint_history, run.suspects, around),
+            key="tv_timeline",
+            height=timeline_height(len(lanes), has_saves),
+            label="checkpoints and saves by step",
         )
-    else:
-        newest = run.newest_verified
-        onset = run.suspects.get(newest.path) if newest is not None else None
-        why = f" (before the onset at step {fmt.step(onset)})" if onset is not None else ""
-        st.text(f"Safe: step {fmt.step(safe.step)}{why}, verified by {level(safe)}. {rollback_cost(run)}")
+    if events.click and events.click.get("kind") == "checkpoint":
+        st.session_state[PICKED] = str(events.click.get("id", ""))
 
 
-def level(report: CheckpointReport) -> str:
-    return report.level.value if report.level is not None else "nothing"
-
-
-def optimizer(report: CheckpointReport) -> str:
-    return {True: "yes", False: "NO", None: "not known"}[report.has_optimizer]
-
-
-def frame(seen: Look) -> pd.DataFrame:
+def frame(seen: Look, reports: list[CheckpointReport]) -> pd.DataFrame:
     """The table, newest step first."""
-    reports = list(reversed(seen.run.checkpoints))
-    safe = seen.run.recommended.path if seen.run.recommended is not None else None
+    run, around = seen.run, words.around_of(seen.run)
     return pd.DataFrame(
         {
             "step": [fmt.step(report.step) for report in reports],
             "state": [f"{LOOKS[report.state][1]} {report.state.value.replace('_', ' ')}" for report in reports],
-            "verified by": [level(report) if report.level is not None else "–" for report in reports],
-            "safe": [
-                "◀ safe" if report.path == safe else f"! suspect since {fmt.step(onset)}" if onset is not None else ""
-                for report, onset in ((report, seen.run.suspects.get(report.path)) for report in reports)
-            ],
-            "optimizer": [optimizer(report) for report in reports],
-            "size": [fmt.size(report.bytes) for report in reports],
+            "mark": [words.marks_of(report, run, around) for report in reports],
+            "reasons": ["; ".join(report.reasons) for report in reports],
+            "verified by": [words.level_of(report) if report.level is not None else "–" for report in reports],
+            "optimizer": [fmt.UNKNOWN if report.state in GOING else OPTIMIZER[report.has_optimizer] for report in reports],
+            "training waited": [words.took(words.save_for(report, run.saves)) for report in reports],
+            "size": [fmt.size(report.bytes) if report.bytes else fmt.UNKNOWN for report in reports],
             "age": [
                 fmt.span((seen.now_ns - report.modified_at_ns) / 1e9) if report.modified_at_ns is not None else fmt.UNKNOWN
                 for report in reports
             ],
-            "reasons": ["; ".join(report.reasons) for report in reports],
             "path": [report.path for report in reports],
         }
     )
+
+
+def table(seen: Look) -> None:
+    reports = words.table_reports(seen.run)
+    shown = frame(seen, reports)
+    event = st.dataframe(
+        shown, hide_index=True, key="tv_checkpoint_table", on_select="rerun", selection_mode="single-row",
+        height=table_height(len(shown), 360),
+        column_config={"mark": st.column_config.TextColumn(width=150), "reasons": st.column_config.TextColumn(width=150)},
+    )  # fmt: skip
+    left = len(seen.run.checkpoints) - len(reports)
+    if left:
+        st.text(f"{left:,} older ones are not shown; python -m trainvitals checkpoint list DIR shows all that are on disk.")
+    rows = event["selection"]["rows"]
+    chosen = str(shown["path"].iloc[rows[0]]) if rows and rows[0] < len(shown) else None
+    if chosen is not None and chosen != st.session_state.get("tv_checkpoint_row"):
+        st.session_state[PICKED] = chosen
+    st.session_state["tv_checkpoint_row"] = chosen
 
 
 def detail(seen: Look) -> None:
@@ -78,25 +133,9 @@ def detail(seen: Look) -> None:
     if report is None:
         return
     with st.container(key="tv-card-checkpoint"):
-        state = report.state.value.replace("_", " ")
-        st.text(
-            f"Step {fmt.step(report.step)} · {state} · verified by {level(report)} · optimizer state: {optimizer(report)} · "
-            f"{report.files:,} files, {fmt.size(report.bytes)} · {report.format}"
-            + (f" · loss {fmt.number(report.loss)}" if report.loss is not None else "")
-        )
-        st.text(f"Written {fmt.moment(report.modified_at_ns, seen.zone, now_ns=seen.now_ns)}.")
-        if report.path in seen.run.suspects:
-            st.text(f"! {suspicion(seen.run.suspects[report.path])}. Its files may be whole; its weights may not be.")
-        for reason in report.reasons[:20]:
-            st.text(f"• {reason}")
-        for lane, earlier in lanes_of(seen.run.checkpoint_history, seen.run.attempts):
-            if earlier.path == report.path and earlier.state in DAMAGED and earlier.modified_at_ns != report.modified_at_ns:
-                reasons = "; ".join(earlier.reasons[:5])
-                st.text(
-                    f"{LOOKS[earlier.state][1]} Attempt {lane} left it {earlier.state.value}"
-                    + (f": {reasons}" if reasons else "")
-                    + "."
-                )
+        with st.container(key="tv-head-checkpoint"):
+            st.text(f"Step {fmt.step(report.step)}")
+        fact_list(words.detail_lines(report, seen.run, seen.now_ns), key="tv_checkpoint_detail")
         st.code(report.path, language=None, wrap_lines=True)
 
 
@@ -104,30 +143,18 @@ def body() -> None:
     seen = look()
     if seen is None:
         return
-    summary(seen)
     if not seen.run.checkpoints:
+        nothing_yet(seen)
         return
-    lanes = len({lane for lane, _ in lanes_of(seen.run.checkpoint_history, seen.run.attempts)})
-    with st.container(key="tv-card-timeline"):
-        events = live_chart(
-            timeline_json(seen.run.checkpoints, seen.run.attempts, theme(), seen.run.checkpoint_history, seen.run.suspects),
-            key="tv_timeline",
-            height=max(110, 70 + 34 * max(1, lanes)),
-            label="checkpoints by step",
-        )
-    if events.click and events.click.get("kind") == "checkpoint":
-        st.session_state[PICKED] = str(events.click.get("id", ""))
-    table = frame(seen)
-    event = st.dataframe(
-        table, hide_index=True, key="tv_checkpoint_table", on_select="rerun", selection_mode="single-row",
-        height=table_height(len(table), 360),
-    )  # fmt: skip
-    rows = event["selection"]["rows"]
-    chosen = str(table["path"].iloc[rows[0]]) if rows and rows[0] < len(table) else None
-    if chosen is not None and chosen != st.session_state.get("tv_checkpoint_row"):
-        st.session_state[PICKED] = chosen
-    st.session_state["tv_checkpoint_row"] = chosen
-    detail(seen)
+    way_back(seen)
+    timeline(seen)
+    left, right = st.columns([1.6, 1])
+    with left:
+        detail(seen)
+        table(seen)
+        starts(seen)
+    with right:
+        judgements(seen)
 
 
 head_fragment()

@@ -8,6 +8,7 @@ from pages._shared.state import WAITING, Look, look, refresh_s, the_poller, them
 from trainvitals.charts.checkpoints import strip
 from trainvitals.charts.nodes import wall_payload
 from trainvitals.web import format as fmt
+from trainvitals.web.checkpoint_words import restart_note
 from trainvitals.web.draw import window_title
 from trainvitals.web.present import nodes_tile, tiles
 from trainvitals.web.view import CurveQuery
@@ -94,7 +95,8 @@ def bottom() -> None:
     with left, st.container(key="tv-card-checkpoints"):
         with st.container(key="tv-head-checkpoints"):
             every = seen.run.settings.checkpoint_every_steps
-            st.text(f"Checkpoints · {len(seen.run.checkpoints):,} seen" + (f" · every {every:,} steps" if every else ""))
+            note = restart_note(seen.run) or (f"every {every:,} steps" if every else "")
+            st.text(f"Checkpoints · {len(seen.run.checkpoints):,} seen" + (f" · {note}" if note else ""))
         if seen.run.checkpoints:
             path = checkpoint_strip(strip(seen.run.checkpoints, seen.run.recommended, seen.run.suspects), key="tv_strip")
             if path:

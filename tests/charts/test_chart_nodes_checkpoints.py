@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainvitals.charts.checkpoints import LOOKS, attempt_of, lanes_of, strip, timeline_json
+from trainvitals.charts.checkpoint_timeline import timeline_json
+from trainvitals.charts.checkpoints import LOOKS, attempt_of, lanes_of, strip
 from trainvitals.charts.nodes import SIMULATED_BIT, STATES, group_of, natural_key, wall_payload
 from trainvitals.records import CheckpointReport, CheckpointState, GpuSample, NodeSample, VerificationLevel
 

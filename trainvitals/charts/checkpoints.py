@@ -1,16 +1,11 @@
-"""Checkpoints on the step axis, and the short strip of the newest ones."""
+"""How each state of a checkpoint looks, whose checkpoint it is, and the short strip of the newest ones."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
-import numpy as np
-
-from trainvitals.charts.layout import layout_base
-from trainvitals.charts.palette import palette
-from trainvitals.charts.text import escape, plain
-from trainvitals.charts.typed import to_json, typed
+from trainvitals.charts.text import plain
 from trainvitals.records import CheckpointReport, CheckpointState, VerificationLevel
 
 STRIP_CELLS = 16
@@ -29,10 +24,10 @@ LOOKS: Mapping[CheckpointState, tuple[str, str]] = {
 }
 #: A checkpoint that may be whole and still hold damaged weights: it must not look like a good one.
 SUSPECT_LOOK = ("warning", "!")
-_WHOLE = frozenset({CheckpointState.VERIFIED, CheckpointState.COMPLETE, CheckpointState.VERIFYING})
-_NONE_SUSPECT: Mapping[str, int] = {}
+WHOLE = frozenset({CheckpointState.VERIFIED, CheckpointState.COMPLETE, CheckpointState.VERIFYING})
+NONE_SUSPECT: Mapping[str, int] = {}
 DAMAGED = frozenset({CheckpointState.CORRUPT, CheckpointState.INCOMPLETE})
-_GOING = frozenset({CheckpointState.DELETING, CheckpointState.DELETED})
+GOING = frozenset({CheckpointState.DELETING, CheckpointState.DELETED})
 _STRONG = (VerificationLevel.CONTENT, VerificationLevel.LOAD)
 
 
@@ -89,102 +84,21 @@ def lanes_of(history: Sequence[tuple[int, CheckpointReport]], attempts: Sequence
     placed: dict[tuple[str, int], CheckpointReport] = {}
     lane_of: dict[str, int] = {}
     for reported_in, report in history:
-        if report.state in _GOING and report.path in lane_of:
+        if report.state in GOING and report.path in lane_of:
             lane = lane_of[report.path]
         elif report.modified_at_ns is not None or not reported_in:
             lane = attempt_of(report, attempts)
         else:
             lane = reported_in
         known = placed.get((report.path, lane))
-        if known is None or known.state not in DAMAGED or report.state not in _GOING:
+        if known is None or known.state not in DAMAGED or report.state not in GOING:
             placed[report.path, lane] = report
         lane_of[report.path] = lane
     return [(lane, report) for (_, lane), report in placed.items()]
 
 
-def timeline_json(
-    checkpoints: Sequence[CheckpointReport],
-    attempts: Sequence[Attempt],
-    theme: str,
-    history: Sequence[tuple[int, CheckpointReport]] = (),
-    suspects: Mapping[str, int] = _NONE_SUSPECT,
-) -> str:
-    """Figure JSON for ``live_chart``: steps along x, one lane an attempt; a click gives kind "checkpoint" and the path.
-
-    checkpoints: what is there now. history: what each attempt left (``lanes_of``); without it only the present is drawn.
-    suspects: path -> onset of the incident that makes what is there now suspect.
-    """
-    colours = palette(theme)
-    drawn = lanes_of(history or [(0, checkpoint) for checkpoint in checkpoints], attempts)
-    lane_of = {id(checkpoint): lane for lane, checkpoint in drawn}
-    placed = [checkpoint for _, checkpoint in drawn if checkpoint.step is not None]
-    steps = [checkpoint.step or 0 for checkpoint in placed]
-    x_range = (min(steps), max(steps)) if steps else (0, 1)
-    air = max((x_range[1] - x_range[0]) * 0.03, 1.0)
-    layout = layout_base(colours, uirevision="checkpoints", by="step", x_range=(x_range[0] - air, x_range[1] + air), compact=True)
-    lanes = sorted({lane_of[id(checkpoint)] for checkpoint in placed})
-    layout["hovermode"] = "closest"
-    layout["xaxis"]["showspikes"] = False
-    layout["yaxis"] = {
-        "fixedrange": True,
-        "range": [-0.6, max(len(lanes) - 0.4, 0.6)],
-        "tickvals": list(range(len(lanes))),
-        "ticktext": [f"#{number}" if number else "" for number in lanes],
-        "gridcolor": colours["line"],
-        "zeroline": False,
-        "tickfont": {"color": colours["dim"], "size": 11},
-        "title": {"text": "attempt", "font": {"color": colours["dim"], "size": 11}, "standoff": 4},
-    }
-    now_ns = {checkpoint.path: checkpoint.modified_at_ns for checkpoint in checkpoints}
-    onset_of = {
-        id(one): suspects[one.path]
-        for one in placed
-        if one.path in suspects and one.state in _WHOLE and one.modified_at_ns == now_ns.get(one.path)
-    }
-    traces = []
-    looks = [(state, look, False) for state, look in LOOKS.items()] + [(state, SUSPECT_LOOK, True) for state in LOOKS]
-    for state, (role, glyph), is_suspect in looks:
-        found = [one for one in placed if one.state is state and (id(one) in onset_of) is is_suspect]
-        if not found:
-            continue
-        is_solid = state is CheckpointState.VERIFIED or role in ("critical", "warning")
-        traces.append(
-            {
-                "type": "scatter",
-                "mode": "markers+text",
-                "x": typed(np.array([checkpoint.step for checkpoint in found], dtype=np.int64)),
-                "y": typed(np.array([lanes.index(lane_of[id(checkpoint)]) for checkpoint in found], dtype=np.int64)),
-                "customdata": [checkpoint.path for checkpoint in found],
-                "meta": {"kind": "checkpoint", "metric": state.value},
-                "text": [glyph] * len(found),
-                "hovertext": [escape(describe(checkpoint, onset_of.get(id(checkpoint))), 240) for checkpoint in found],
-                "hovertemplate": "%{hovertext}<extra></extra>",
-                "textfont": {"color": colours["card"] if is_solid else colours[role], "size": 11},
-                "marker": {
-                    "symbol": "square" if is_solid else "square-open",
-                    "size": 16,
-                    "color": colours[role],
-                    "line": {"width": 1.5, "color": colours[role]},
-                },
-                "name": "suspect" if is_suspect else state.value.replace("_", " "),
-            }
-        )
-    notes = []
-    without_step = sum(checkpoint.step is None for _, checkpoint in drawn)
-    if not drawn:
-        notes.append("no checkpoint seen yet")
-    elif without_step:
-        notes.append(f"{without_step} without a known step: see the table")
-    layout["annotations"] = [
-        {"text": escape(note), "xref": "paper", "yref": "paper", "x": 0, "y": 1, "xanchor": "left", "yanchor": "bottom",
-         "showarrow": False, "font": {"color": colours["dim"], "size": 11.5}, "name": "title"}
-        for note in notes
-    ]  # fmt: skip
-    return to_json({"data": traces, "layout": layout})
-
-
 def strip(
-    checkpoints: Sequence[CheckpointReport], recommended: CheckpointReport | None, suspects: Mapping[str, int] = _NONE_SUSPECT
+    checkpoints: Sequence[CheckpointReport], recommended: CheckpointReport | None, suspects: Mapping[str, int] = NONE_SUSPECT
 ) -> list[dict[str, Any]]:
     """Cells for ``checkpoint_strip``: the newest 16 by step, oldest first; the recommended one is always among them.
     suspects: path -> onset of the incident that makes it suspect."""
@@ -198,7 +112,7 @@ def strip(
 
 
 def _cell(checkpoint: CheckpointReport, onset: int | None, *, is_recommended: bool) -> dict[str, Any]:
-    onset = onset if checkpoint.state in _WHOLE else None
+    onset = onset if checkpoint.state in WHOLE else None
     role, glyph = LOOKS[checkpoint.state] if onset is None else SUSPECT_LOOK
     return {
         "path": checkpoint.path,

@@ -97,7 +97,7 @@ def card(inputs: CardInputs) -> tuple[CardRow, ...]:
         _optimizer(newest),
         _rest_of_state(newest),
         _kept(own, there),
-        _usual_interval(steps),
+        _usual_interval(steps, _blocked_share(steps, blocked_s, inputs.step_s)),
         _best_interval(steps, blocked_s, inputs),
         _asynchronous(steps, blocked_s, inputs),
         _sharded(newest, inputs.gpus),
@@ -134,7 +134,7 @@ def _verified(there: Sequence[CheckpointReport], good: Sequence[CheckpointReport
     spoilt = f"; {damaged:,} not whole" if damaged else ""
     if len(verified) == 1:
         return CardRow("verified", title, Judgement.LOOK, value, f"If that one goes, none is left; {depth}{spoilt}.")
-    verdict = Judgement.GOOD if deep else Judgement.LOOK
+    verdict = Judgement.GOOD if deep and not damaged else Judgement.LOOK
     return CardRow("verified", title, verdict, value, f"{depth[0].upper()}{depth[1:]}{spoilt}.")
 
 
@@ -187,7 +187,11 @@ def _kept(own: Sequence[CheckpointReport], there: Sequence[CheckpointReport]) ->
     return CardRow("kept", title, verdict, value, f"{hint} (keep_last, save_total_limit).")
 
 
-def _usual_interval(steps: int | None) -> CardRow:
+def _blocked_share(steps: int | None, blocked_s: float | None, step_s: float | None) -> float | None:
+    return blocked_s / (steps * step_s + blocked_s) if steps and step_s and blocked_s is not None else None
+
+
+def _usual_interval(steps: int | None, share: float | None) -> CardRow:
     least, most = USUAL_STEPS
     title = "Interval"
     if steps is None:
@@ -195,14 +199,16 @@ def _usual_interval(steps: int | None) -> CardRow:
     value = f"every {steps:,} step{'s' if steps != 1 else ''}"
     if least <= steps <= most:
         return CardRow("interval", title, Judgement.GOOD, value, f"Large runs use {least:,} to {most:,} steps.")
-    what = "less often: a failure costs more steps" if steps > most else "more often: saving may hold up the training"
-    return CardRow(
-        "interval",
-        title,
-        Judgement.LOOK,
-        value,
-        f"Large runs use {least:,} to {most:,} steps; this is {what}. The next row weighs it.",
-    )
+    if steps > most:
+        why = (
+            f"Large runs use {least:,} to {most:,} steps: a failure costs half an interval on average, {steps // 2:,} steps here."
+        )
+        return CardRow("interval", title, Judgement.LOOK, value, why)
+    if share is not None and share < LOOK_SHARE:
+        why = f"Large runs use {least:,} to {most:,} steps; more often costs little here: saves hold up {_percent(share)} of the time."
+        return CardRow("interval", title, Judgement.GOOD, value, why)
+    cost = "how much that holds up the training is not known" if share is None else f"saves hold up {_percent(share)} of the time"
+    return CardRow("interval", title, Judgement.LOOK, value, f"Large runs use {least:,} to {most:,} steps; {cost}.")
 
 
 def _best_interval(steps: int | None, blocked_s: float | None, inputs: CardInputs) -> CardRow:
@@ -243,7 +249,7 @@ def _asynchronous(steps: int | None, blocked_s: float | None, inputs: CardInputs
     key, title = "async", "Saves in the background"
     if blocked_s is None:
         return CardRow(key, title, Judgement.UNKNOWN, "not known", "Neither the hook nor the log tells how long saves take.")
-    share = blocked_s / (steps * inputs.step_s + blocked_s) if steps and inputs.step_s else None
+    share = _blocked_share(steps, blocked_s, inputs.step_s)
     cost = f"saves hold up {_percent(share)} of the time" if share is not None else "how much of the time that is, is not known"
     recent = [save for save in _recent(inputs.saves) if save.blocked_s is not None and save.persisted_s]
     whole_s = _median([save.persisted_s for save in recent])

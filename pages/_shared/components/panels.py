@@ -25,6 +25,10 @@ _facts = st.components.v2.component(
     "trainvitals_fact_list", html="<div class='tv-facts-list'></div>", css=_css, js=script("facts.js"), isolate_styles=False
 )
 
+_judgements = st.components.v2.component(
+    "trainvitals_judgements", html="<ul class='tv-judgements'></ul>", css=_css, js=script("judgements.js"), isolate_styles=False
+)
+
 
 def verdict_band(view: Mapping[str, Any], *, key: str) -> str | None:
     """The one verdict at the top; returns the id of the action clicked, in the one run after the click.
@@ -58,6 +62,13 @@ def fact_list(lines: Sequence[Any], *, key: str) -> None:
     ``is_verbatim`` (text of a log, in type of one width), ``tone`` ("", critical, warning)."""
     rows = [asdict(line) if is_dataclass(line) and not isinstance(line, type) else dict(line) for line in lines]
     _facts(key=key, data={"lines": rows})
+
+
+def judgement_list(rows: Sequence[Any], *, key: str) -> None:
+    """Points with a verdict each: mappings or ``CardRow`` records with ``key`` (unlike each other), ``title``, ``judgement`` ("good",
+    "look", "bad", "unknown"), ``value``, ``why``."""
+    shown = [asdict(row) if is_dataclass(row) and not isinstance(row, type) else dict(row) for row in rows]
+    _judgements(key=key, data={"rows": shown})
 
 
 def _nothing() -> None:

@@ -1,0 +1,380 @@
+"""Checkpoints and saves on the run's step axis: a lane for each attempt, arrows where one went on from another, a bar for each save."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+
+from trainvitals.charts.checkpoints import (
+    DAMAGED,
+    GOING,
+    LOOKS,
+    NONE_SUSPECT,
+    SUSPECT_LOOK,
+    WHOLE,
+    Attempt,
+    describe,
+    lanes_of,
+)
+from trainvitals.charts.layout import layout_base, row_title
+from trainvitals.charts.palette import palette, with_alpha
+from trainvitals.charts.save_bars import save_bars, save_legend
+from trainvitals.charts.text import escape
+from trainvitals.charts.typed import to_json, typed
+from trainvitals.incidents.saves import SaveTime
+from trainvitals.records import CheckpointReport, CheckpointState
+
+#: Drawn at most, those that matter first, then the newest.
+MOST_CHECKPOINTS = 300
+MOST_SAVES = 300
+MOST_LANES = 10
+LANE_PX, LEAST_LANE_PX, MOST_LANES_PX = 52, 26, 320
+SAVES_PX, TITLE_PX = 110, 24
+MARGINS_PX = 62
+#: Markers of one lane from which on they are smaller and say their state by their shape.
+CROWDED, DENSE = 45, 110
+_SHAPES: Mapping[str, str] = {"ok": "square", "info": "circle", "warning": "triangle-up", "critical": "x", "faint": "circle-open"}
+
+
+class ResumedStart(Protocol):
+    """What is needed of a start that went on from a checkpoint (``Start`` of the views has it)."""
+
+    @property
+    def attempt(self) -> int: ...
+    @property
+    def from_step(self) -> int: ...
+    @property
+    def first_step(self) -> int | None: ...
+    @property
+    def path(self) -> str: ...
+    @property
+    def loss_before(self) -> float | None: ...
+    @property
+    def loss_after(self) -> float | None: ...
+    @property
+    def settings(self) -> str: ...
+
+
+@dataclass(frozen=True)
+class Around:
+    """What is drawn around the checkpoints. recommended, picked: paths of the one to go back to and of those that a restart would
+    load; pinned: paths kept from deletion."""
+
+    saves: Sequence[SaveTime] = ()
+    starts: Sequence[ResumedStart] = ()
+    pinned: Collection[str] = ()
+    recommended: str = ""
+    picked: Collection[str] = field(default_factory=tuple)
+
+
+NOTHING_AROUND = Around()
+Placed = tuple[int, CheckpointReport]
+
+
+def timeline_json(
+    checkpoints: Sequence[CheckpointReport],
+    attempts: Sequence[Attempt],
+    theme: str,
+    history: Sequence[Placed] = (),
+    suspects: Mapping[str, int] = NONE_SUSPECT,
+    around: Around = NOTHING_AROUND,
+) -> str:
+    """Figure JSON. checkpoints: what is there now; history: what each attempt left, see ``lanes_of``; suspects: path -> onset of the
+    incident that makes it suspect. A click on a marker gives its path."""
+    colours = palette(theme)
+    everything = lanes_of(history or [(0, one) for one in checkpoints], attempts)
+    placed = [(lane, one) for lane, one in everything if one.step is not None]
+    drawn = _most_important(placed, around)
+    lanes = _lanes(drawn, attempts, around)
+    drawn = [(lane, one) for lane, one in drawn if lane in lanes]
+    saves = [one for one in around.saves if one.longest_s is not None][-MOST_SAVES:]
+    failed = [one for one in around.saves if one.problem and one.attempt in lanes][-MOST_SAVES:]
+    x_range = _x_range(drawn, saves, attempts, lanes)
+    layout = _layout(colours, lanes, x_range, bool(saves))
+    onsets = _onsets(drawn, checkpoints, suspects)
+    traces = [
+        *_lines(colours, lanes, attempts),
+        *_markers(colours, lanes, drawn, onsets, around),
+        *_failed(colours, lanes, failed),
+        *_starts(colours, lanes, around.starts),
+        *save_bars(colours, saves, x_range),
+    ]
+    titles = [*_notes(colours, len(placed) - len(drawn), everything), *save_legend(colours, saves, layout)]
+    layout["annotations"] = [
+        *titles,
+        *_arrows(colours, lanes, placed, around),
+        *_labels(colours, lanes, drawn, around, x_range, checkpoints),
+    ]
+    return to_json({"data": traces, "layout": layout})
+
+
+def timeline_height(lanes: int, has_saves: bool) -> int:
+    """Pixels for so many lanes."""
+    return MARGINS_PX + _lanes_px(min(MOST_LANES, max(1, lanes))) + (SAVES_PX if has_saves else 0)
+
+
+def _lanes_px(lanes: int) -> int:
+    return round(lanes * max(LEAST_LANE_PX, min(LANE_PX, MOST_LANES_PX / lanes)))
+
+
+def _most_important(placed: Sequence[Placed], around: Around) -> list[Placed]:
+    """Those that a person looks for, then those that are there, then the deleted ones; of each the newest."""
+    if len(placed) <= MOST_CHECKPOINTS:
+        return list(placed)
+    named = {around.recommended, *around.picked, *around.pinned, *(start.path for start in around.starts)}
+
+    def rank(entry: Placed) -> tuple[int, int]:
+        _, one = entry
+        importance = 0 if one.path in named else 1 if one.state in DAMAGED else 2 if one.state not in GOING else 3
+        return importance, -(one.modified_at_ns or one.step or 0)
+
+    chosen = sorted(placed, key=rank)[:MOST_CHECKPOINTS]
+    return sorted(chosen, key=lambda entry: (entry[1].step or 0, entry[0]))
+
+
+def _lanes(drawn: Sequence[Placed], attempts: Sequence[Attempt], around: Around) -> list[int]:
+    """Attempts that have something to show, the newest of them; 0 = not known whose."""
+    told = {lane for lane, _ in drawn} | {start.attempt for start in around.starts}
+    told |= {attempt.number for attempt in sorted(attempts, key=lambda one: one.number)[-1:] if around.starts}
+    return sorted(told)[-MOST_LANES:]
+
+
+def _x_range(
+    drawn: Sequence[Placed], saves: Sequence[SaveTime], attempts: Sequence[Attempt], lanes: Sequence[int]
+) -> tuple[float, float]:
+    steps = [one.step for _, one in drawn if one.step is not None] + [save.step for save in saves]
+    if not steps:
+        return (0.0, 1.0)
+    first, last = min(steps), max(steps)
+    for attempt in attempts:
+        end = getattr(attempt, "last_step", None)
+        if attempt.number in lanes and end is not None:
+            last = max(last, end)
+    air = max((last - first) * 0.03, 1.0)
+    return (first - air, last + air)
+
+
+def _layout(colours: Mapping[str, str], lanes: Sequence[int], x_range: tuple[float, float], has_saves: bool) -> dict[str, Any]:
+    layout = layout_base(colours, uirevision="checkpoints", by="step", x_range=x_range, compact=True)
+    layout |= {"hovermode": "closest", "hoverdistance": 12, "barmode": "overlay"}
+    layout["xaxis"]["showspikes"] = False
+    total_px = SAVES_PX + _lanes_px(max(1, len(lanes)))
+    layout["yaxis"] = {
+        "domain": [SAVES_PX / total_px, 1] if has_saves else [0, 1],
+        "fixedrange": True,
+        "range": [-0.62, max(len(lanes) - 0.38, 0.62)],
+        "tickvals": list(range(len(lanes))),
+        "ticktext": [f"#{number}" if number else "" for number in lanes],
+        "showgrid": False,
+        "zeroline": False,
+        "tickfont": {"color": colours["dim"], "size": 11},
+        "title": {"text": "attempt", "font": {"color": colours["dim"], "size": 11}, "standoff": 4},
+    }
+    if has_saves:
+        layout["xaxis"]["anchor"] = "y2"
+        layout["yaxis2"] = {
+            "domain": [0, (SAVES_PX - TITLE_PX) / total_px],
+            "fixedrange": True,
+            "rangemode": "tozero",
+            "nticks": 3,
+            "ticksuffix": " s",
+            "gridcolor": colours["line"],
+            "zeroline": False,
+            "tickfont": {"color": colours["dim"], "size": 11},
+        }
+    return layout
+
+
+def _onsets(
+    drawn: Sequence[Placed], checkpoints: Sequence[CheckpointReport], suspects: Mapping[str, int]
+) -> dict[int, int]:  # fmt: skip
+    """id of each drawn report that is suspect -> onset. What an earlier attempt left at the same path is another checkpoint."""
+    now_ns = {one.path: one.modified_at_ns for one in checkpoints if one.path in suspects}
+    return {
+        id(one): suspects[one.path]
+        for _, one in drawn
+        if one.path in suspects and one.state in WHOLE and one.modified_at_ns == now_ns.get(one.path)
+    }
+
+
+def _markers(
+    colours: Mapping[str, str], lanes: Sequence[int], drawn: Sequence[Placed], onsets: Mapping[int, int], around: Around
+) -> list[dict[str, Any]]:
+    traces: list[dict[str, Any]] = []
+    crowd = max((sum(lane == number for lane, _ in drawn) for number in lanes), default=0)
+    size = 16 if crowd <= CROWDED else 10 if crowd <= DENSE else 7
+    kept = [(lane, one) for lane, one in drawn if one.path in around.pinned]
+    if kept:
+        traces.append(_at(lanes, kept) | {
+            "mode": "markers", "hoverinfo": "skip", "name": "kept", "meta": {"kind": "kept"},
+            "marker": {"symbol": "circle-open", "size": size + 10, "color": colours["paused"], "line": {"width": 2}},
+        })  # fmt: skip
+    looks = [(state, look, False) for state, look in LOOKS.items()] + [(state, SUSPECT_LOOK, True) for state in LOOKS]
+    for state, (role, glyph), is_suspect in looks:
+        found = [(lane, one) for lane, one in drawn if one.state is state and (id(one) in onsets) is is_suspect]
+        if not found:
+            continue
+        is_solid = state is CheckpointState.VERIFIED or role in ("critical", "warning")
+        is_large = size >= 16
+        symbol = ("square" if is_solid else "square-open") if is_large else _SHAPES.get(role, "square")
+        if not is_large and state is CheckpointState.COMPLETE:
+            symbol = "square-open"
+        traces.append(_at(lanes, found) | {
+            "mode": "markers+text" if is_large else "markers",
+            "customdata": [one.path for _, one in found],
+            "meta": {"kind": "checkpoint", "metric": state.value},
+            "text": [glyph] * len(found),
+            "hovertext": [_told(one, onsets.get(id(one)), around) for _, one in found],
+            "hovertemplate": "%{hovertext}<extra></extra>",
+            "textfont": {"color": colours["card"] if is_solid else colours[role], "size": 11},
+            "opacity": 0.45 if state in GOING else 1,
+            "marker": {"symbol": symbol, "size": size, "color": colours[role], "line": {"width": 1.5, "color": colours[role]}},
+            "name": "suspect" if is_suspect else state.value.replace("_", " "),
+        })  # fmt: skip
+    return traces
+
+
+def _at(lanes: Sequence[int], entries: Sequence[Placed]) -> dict[str, Any]:
+    return {
+        "type": "scatter",
+        "x": typed(np.array([one.step for _, one in entries], dtype=np.int64)),
+        "y": typed(np.array([lanes.index(lane) for lane, _ in entries], dtype=np.int64)),
+        "cliponaxis": False,
+    }
+
+
+def _told(one: CheckpointReport, onset: int | None, around: Around) -> str:
+    more = [
+        word
+        for word, paths in (("a restart loads it", around.picked), ("kept from deletion", around.pinned))
+        if one.path in paths
+    ]
+    if one.path == around.recommended:
+        more.insert(0, "safe")
+    return escape(" · ".join([describe(one, onset), *more]), 280)
+
+
+def _failed(colours: Mapping[str, str], lanes: Sequence[int], failed: Sequence[SaveTime]) -> list[dict[str, Any]]:
+    if not failed:
+        return []
+    return [{
+        "type": "scatter", "mode": "markers", "x": [save.step for save in failed], "y": [lanes.index(save.attempt) for save in failed],
+        "meta": {"kind": "save"}, "name": "save failed", "cliponaxis": False,
+        "hovertext": [escape(f"step {save.step:,} · {save.problem}", 280) for save in failed],
+        "hovertemplate": "%{hovertext}<extra></extra>",
+        "marker": {"symbol": "x-thin", "size": 12, "color": colours["critical"], "line": {"width": 2.5, "color": colours["critical"]}},
+    }]  # fmt: skip
+
+
+def _labels(
+    colours: Mapping[str, str], lanes: Sequence[int], drawn: Sequence[Placed], around: Around, x_range: tuple[float, float],
+    checkpoints: Sequence[CheckpointReport],
+) -> list[dict[str, Any]]:  # fmt: skip
+    """What is safe stands below its marker, what a restart loads above it: often it is one and the same."""
+    now_ns = {one.path: one.modified_at_ns for one in checkpoints}
+    current = [(lane, one) for lane, one in drawn if one.modified_at_ns == now_ns.get(one.path)]
+    labels = []
+    for glyph, text, paths, shift, role in (
+        ("▲", "safe", (around.recommended,), -19, "ok_text"),
+        ("▼", "a restart loads this", around.picked, 19, "ink"),
+    ):
+        for lane, one in current:
+            if one.path not in paths or one.step is None:
+                continue
+            is_right = one.step - x_range[0] > 0.6 * (x_range[1] - x_range[0])
+            labels.append(
+                {
+                    "x": one.step, "y": lanes.index(lane), "xref": "x", "yref": "y", "yshift": shift, "showarrow": False, "name": "named",
+                    "text": f"{text} {glyph}" if is_right else f"{glyph} {text}", "xanchor": "right" if is_right else "left",
+                    "xshift": 8 if is_right else -8, "font": {"color": colours[role], "size": 11.5},
+                }
+            )  # fmt: skip
+    return labels
+
+
+def _lines(colours: Mapping[str, str], lanes: Sequence[int], attempts: Sequence[Attempt]) -> list[dict[str, Any]]:
+    """The steps of each attempt; faint from where a later one ran them again."""
+    own: list[tuple[list[float | None], list[float | None]]] = [([], []), ([], [])]
+    for attempt in attempts:
+        last = getattr(attempt, "last_step", None)
+        if attempt.number not in lanes or attempt.first_step is None or last is None:
+            continue
+        again = getattr(attempt, "superseded_from", None)
+        y = lanes.index(attempt.number)
+        end = last if again is None else min(again, last)
+        for (x_values, y_values), (start, stop) in zip(own, ((attempt.first_step, end), (end, last)), strict=True):
+            if stop > start:
+                x_values += [start, stop, None]
+                y_values += [y, y, None]
+    styles = ((with_alpha(colours["dim"], 0.55), "solid"), (with_alpha(colours["dim"], 0.4), "dot"))
+    return [
+        {"type": "scatter", "mode": "lines", "x": x_values, "y": y_values, "hoverinfo": "skip", "meta": {"kind": "attempt"},
+         "name": "steps", "line": {"color": colour, "width": 2, "dash": dash}}
+        for (x_values, y_values), (colour, dash) in zip(own, styles, strict=True) if x_values
+    ]  # fmt: skip
+
+
+def _starts(colours: Mapping[str, str], lanes: Sequence[int], starts: Sequence[ResumedStart]) -> list[dict[str, Any]]:
+    shown = [one for one in starts if one.attempt in lanes]
+    if not shown:
+        return []
+    return [{
+        "type": "scatter", "mode": "markers", "x": [_first(one) for one in shown], "y": [lanes.index(one.attempt) for one in shown],
+        "customdata": [one.path for one in shown], "meta": {"kind": "checkpoint", "metric": "start"}, "name": "start",
+        "hovertext": [escape(start_sentence(one), 280) for one in shown], "hovertemplate": "%{hovertext}<extra></extra>",
+        "cliponaxis": False, "marker": {"symbol": "triangle-right", "size": 11, "color": colours["ink"]},
+    }]  # fmt: skip
+
+
+def _first(start: ResumedStart) -> int:
+    return start.first_step if start.first_step is not None else start.from_step
+
+
+def start_sentence(start: ResumedStart) -> str:
+    """``attempt 2 went on from step 1,200 · loss 2.10 → 2.11 · settings: as when it was saved``."""
+    losses = f"loss {_loss(start.loss_before)} → {_loss(start.loss_after)}"
+    return f"attempt {start.attempt} went on from step {start.from_step:,} · {losses} · settings {start.settings}"
+
+
+def _loss(value: float | None) -> str:
+    return "?" if value is None else f"{value:.4g}"
+
+
+def _arrows(
+    colours: Mapping[str, str], lanes: Sequence[int], placed: Sequence[Placed], around: Around
+) -> list[dict[str, Any]]:  # fmt: skip
+    """From the checkpoint to the lane that went on from it."""
+    arrows = []
+    for start in around.starts:
+        before = [
+            lane for lane, one in placed if one.path == start.path and start.path and lane < start.attempt and lane in lanes
+        ]
+        older = [lane for lane in lanes if 0 < lane < start.attempt]
+        source = before[-1] if before else older[-1] if older else None
+        if source is None or start.attempt not in lanes:
+            continue
+        arrows.append(
+            {
+                "x": _first(start), "y": lanes.index(start.attempt) - 0.12, "ax": start.from_step, "ay": lanes.index(source) + 0.2,
+                "xref": "x", "yref": "y", "axref": "x", "ayref": "y", "text": "", "showarrow": True, "arrowhead": 2, "arrowsize": 1,
+                "arrowwidth": 1.5, "arrowcolor": colours["dim"], "name": "arrow", "opacity": 0.8,
+            }
+        )  # fmt: skip
+    return arrows
+
+
+def _notes(colours: Mapping[str, str], left_out: int, everything: Sequence[Placed]) -> list[dict[str, Any]]:
+    notes = []
+    without_step = sum(one.step is None for _, one in everything)
+    if not everything:
+        notes.append("no checkpoint seen yet")
+    if without_step:
+        notes.append(f"{without_step:,} without a known step: see the table")
+    if left_out:
+        notes.append(f"{left_out:,} older ones are not drawn")
+    if not notes:
+        return []
+    return [row_title(colours, "", 1, has_data=True) | {"text": escape(" · ".join(notes))}]
