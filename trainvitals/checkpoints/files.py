@@ -123,19 +123,22 @@ def _with_others(path: str, entry: Entry) -> Listing:
     unreadable: list[str] = []
     vanished = 0
     try:
-        with os.scandir(directory) as found:
-            children = [child for child, _ in zip(found, range(MAX_FILES), strict=False) if pattern.match(child.name)]
+        # Names alone: a directory holds the files of many such checkpoints, and each of them asks for its own.
+        names = [name for name in os.listdir(directory) if pattern.match(name)][:MAX_FILES]  # noqa: PTH208
     except OSError as error:
         unreadable.append(f"{printable(directory)}: {reason(error)}")
-        children = []
-    for child in children:
+        names = []
+    allowed = os.path.realpath(directory)
+    for name in names:
         try:
-            if not child.is_dir(follow_symlinks=False):
-                entries.append(_entry(child, child.name, os.path.realpath(directory)))
+            other = os.path.join(directory, name)  # noqa: PTH118
+            info = os.lstat(other)
+            if not stat.S_ISDIR(info.st_mode):
+                entries.append(_entry(other, info, name, allowed))
         except FileNotFoundError:
             vanished += 1
         except OSError as error:
-            unreadable.append(f"{printable(child.name)}: {reason(error)}")
+            unreadable.append(f"{printable(name)}: {reason(error)}")
     entries.sort(key=lambda one: one.name)
     return Listing(path, True, tuple(entries), vanished, tuple(unreadable), marker=_marker(path))
 
@@ -197,7 +200,7 @@ def _directory(root: str) -> Listing:
                     else:
                         is_cut = True
                     continue
-                entries.append(_entry(child, name, allowed))
+                entries.append(_entry(child.path, child.stat(follow_symlinks=False), name, allowed))
             except FileNotFoundError:
                 vanished += 1
             except OSError as error:
@@ -206,10 +209,9 @@ def _directory(root: str) -> Listing:
     return Listing(root, False, tuple(entries), vanished, tuple(unreadable), is_cut, _marker(root))
 
 
-def _entry(child: os.DirEntry[str], name: str, allowed: str) -> Entry:
-    info = child.stat(follow_symlinks=False)
+def _entry(path: str, info: os.stat_result, name: str, allowed: str) -> Entry:
     if stat.S_ISLNK(info.st_mode):
-        target = os.path.realpath(child.path)
+        target = os.path.realpath(path)
         if os.path.commonpath([target, allowed]) != allowed:
             return Entry(name, 0, info.st_mtime_ns, "is a symbolic link that leads out of the checkpoint directory; not followed")
         try:
