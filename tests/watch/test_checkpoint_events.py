@@ -152,6 +152,15 @@ def test_the_reports_are_told_although_the_choice_cannot_be_found(bench):
     assert "what a restart would load is not known (OSError: no rights)" in bench.events("watch")[-1].text
 
 
+def test_a_directory_that_is_not_there_is_told_once_when_it_stays_away(bench):
+    bench.checkpoints.rmdir()
+    bench.turns(2)
+    assert [event for event in bench.events("watch") if "There is no directory" in event.text] == []
+    bench.turns(5)
+    (told,) = [event for event in bench.events("watch") if "There is no directory" in event.text]
+    assert str(bench.checkpoints) in told.text
+
+
 def test_open_findings_of_an_earlier_version_are_closed(bench):
     bench.header()
     bench.turns(1, first=1)

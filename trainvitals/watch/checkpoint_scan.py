@@ -11,6 +11,9 @@ from trainvitals.clock import Clock
 from trainvitals.incidents.checkpoint_card import Room
 from trainvitals.records import CheckpointReport, ResumeChoice
 
+#: Scans in a row that could not read something before it is told: network file systems hiccup.
+TROUBLED_SCANS = 3
+
 
 class Watcher(Protocol):
     """What is asked of a ``CheckpointWatcher``."""
@@ -59,6 +62,7 @@ class CheckpointScanner:
         self._done: Scan | None = None
         self._is_running = False
         self._due_s = clock.monotonic_s()
+        self._troubled_scans = 0
 
     def restore(self, state: dict[str, Any]) -> None:
         """Go on where a committed scan ended."""
@@ -82,7 +86,7 @@ class CheckpointScanner:
     def _scan(self) -> None:
         try:
             reports = tuple(self._watcher.scan())
-            scan = Scan(reports, self._watcher.to_state(), known=tuple(self._watcher.reports))
+            scan = Scan(reports, self._watcher.to_state(), self._trouble(), known=tuple(self._watcher.reports))
             try:
                 scan = replace(scan, rooms=tuple(self._look_at_rooms()))
                 scan = replace(scan, choices=tuple(self._choose()))
@@ -94,3 +98,9 @@ class CheckpointScanner:
             self._done = scan
             self._is_running = False
             self._due_s = self._clock.monotonic_s() + self._period_s
+
+    def _trouble(self) -> str:
+        """What the watcher could not read, when that lasts: a directory that was mistyped, or is not mounted."""
+        text = str(getattr(self._watcher, "text", ""))
+        self._troubled_scans = self._troubled_scans + 1 if text else 0
+        return text if self._troubled_scans >= TROUBLED_SCANS else ""
