@@ -145,13 +145,15 @@ def look(part: str, path: str, algorithm: str) -> float:
 
 
 def read(part: str, path: str, algorithm: str) -> float:
-    """The disk alone: blocks of the same size, nothing done with them."""
+    """The disk alone: blocks of the same size, asked for ahead in the same way, nothing done with them."""
     buffer = bytearray(BLOCK_BYTES)
     began_s = time.perf_counter()
     for file in sorted(Path(path).iterdir()):
         descriptor = os.open(file, os.O_RDONLY)
-        while os.readv(descriptor, [buffer]):
-            pass
+        offset = 0
+        while count := os.readv(descriptor, [buffer]):
+            offset += count
+            os.posix_fadvise(descriptor, offset, 2 * BLOCK_BYTES, os.POSIX_FADV_WILLNEED)
         os.close(descriptor)
     return time.perf_counter() - began_s
 

@@ -185,7 +185,9 @@ def test_a_fault_of_ours_while_looking_is_counted_told_and_tried_again(tmp_path,
     assert watched.watcher.errors == 1
     assert "RuntimeError: boom" in watched.watcher.text
     monkeypatch.setattr(module, "deepen", real)
-    assert watched.scan() == {"checkpoint-500": "verified content"}
+    assert watched.scan(3) == {"checkpoint-500": "verified structure"}
+    assert watched.watcher.errors == 1
+    assert watched.scan(seconds=3_600) == {"checkpoint-500": "verified content"}
 
 
 def test_a_newer_checkpoint_overtakes_an_older_one_and_the_older_one_goes_on_where_it_was(tmp_path):
@@ -209,6 +211,36 @@ def test_a_newer_checkpoint_overtakes_an_older_one_and_the_older_one_goes_on_whe
     wait_for_idle()
     watched.scan(2)
     assert watched.states()["checkpoint-500"] == "verified content"
+
+
+def test_a_look_of_hours_says_how_far_it_is(tmp_path):
+    made.huggingface_with_manifest(tmp_path / "c", 500)
+    watched = Watched(tmp_path / "c", tmp_path / "kept")
+    from trainvitals.checkpoints.verifier import Progress
+
+    watched_path = None
+
+    class Slow(Verifier):
+        done = 0
+
+        def offer(self, candidates):
+            nonlocal watched_path
+            watched_path = candidates[0].path if candidates else None
+            return None
+
+        @property
+        def progress(self):
+            return Progress(watched_path, VerificationLevel.CONTENT, self.done, 1_000) if watched_path else None
+
+    watched.watcher._verifier = slow = Slow(HashStore(None), watched.clock)
+    watched.scan(2)
+    told = []
+    for done in range(0, 1_000, 50):
+        slow.done = done
+        watched.scan(seconds=30.0)
+        told.append(watched.report().reasons)
+    assert told[-1] == (f"{LOOKING}: 90 % of its bytes",)
+    assert len(set(told)) <= 11
 
 
 def report_of(step, state=CheckpointState.VERIFIED, level=VerificationLevel.STRUCTURE):

@@ -139,24 +139,32 @@ LOOKING = "its content is being looked at"
 def looking(known: Known, job: Job) -> None:
     """A look at the content has begun. The level that was reached stays: nothing bad is known."""
     known.round_ns = job.since_ns
-    if LOOKING not in known.report.reasons:
+    if not any(reason.startswith(LOOKING) for reason in known.report.reasons):
         known.report = replace(known.report, reasons=(*known.report.reasons, LOOKING))
+
+
+def progressed(known: Known, percent: int) -> None:
+    """How far the look at the content is, in words, so that a look of hours does not seem to hang."""
+    reasons = tuple(reason for reason in known.report.reasons if not reason.startswith(LOOKING))
+    known.report = replace(known.report, reasons=(*reasons, f"{LOOKING}: {percent} % of its bytes"))
 
 
 def looked(known: Known, outcome: Outcome, is_newest: bool, now_s: float, patience: Patience) -> None:
     """A look at the content has ended; its verdict counts when it is about the files as they are now."""
-    reasons = tuple(reason for reason in known.report.reasons if reason != LOOKING)
+    reasons = tuple(reason for reason in known.report.reasons if not reason.startswith(LOOKING))
     known.report = replace(known.report, reasons=reasons)
     seen = outcome.inspection
     if known.signature != outcome.job.signature or known.judged != outcome.job.signature:
         known.round_ns = 0
         return
+    if outcome.error:
+        # It may fail in the same way again after reading everything: not in every scan.
+        known.looked, known.looked_at_ns, known.could_not_read = known.signature, outcome.ended_at_ns, True
+        return
     if seen is None:
         return  # interrupted: goes on where it was
     if seen.report.state in BAD and now_s - known.since_s < (patience.unfinished_s if is_newest else patience.settle_s):
-        # A save in the same place may be about to write the list of hashes anew.
-        known.round_ns = 0
-        return
+        return  # a save in the same place may be about to write the list of hashes anew
     known.looked, known.looked_at_ns, known.round_ns = known.signature, outcome.ended_at_ns, 0
     known.could_not_read = seen.is_unreadable
     report = seen.report

@@ -69,9 +69,9 @@ def next_job(candidates: Sequence[Candidate], now_ns: int, policy: Policy) -> Jo
 
 
 def _is_due(one: Candidate, now_ns: int, policy: Policy) -> bool:
-    if one.round_ns:
-        return True
     age_ns = now_ns - one.looked_at_ns
     if one.could_not_read:
         return age_ns >= RETRY_NS
+    if one.round_ns:
+        return True
     return policy.recheck_days > 0 and age_ns >= policy.recheck_days * DAY_NS

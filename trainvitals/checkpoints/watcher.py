@@ -47,6 +47,7 @@ class CheckpointWatcher:
         self._known: dict[str, Known] = {}
         self._devices: dict[str, int] = {}
         self._store_errors = 0
+        self._progress_told = (0.0, 0)
         self.errors = 0
         self.text = ""
 
@@ -172,12 +173,25 @@ class CheckpointWatcher:
             if one.signature and one.judged == one.signature
         ]  # fmt: skip
         job = verifier.offer(candidates)
+        self._tell_progress(verifier.progress)
         if job is not None:
+            self._progress_told = (self._clock.monotonic_s(), 0)
             life.looking(self._known[job.path], job)
             self._take_outcomes(verifier, newest_ns)
         if verifier.store.errors != self._store_errors:
             self._store_errors = verifier.store.errors
             self._trouble(verifier.store.text)
+
+    def _tell_progress(self, progress: Progress | None) -> None:
+        """In steps of ten percent, at most once a minute: each is a change of the report."""
+        if progress is None or progress.path not in self._known or not progress.total_bytes:
+            return
+        percent = min(99, progress.done_bytes * 100 // progress.total_bytes) // 10 * 10
+        now_s = self._clock.monotonic_s()
+        told_s, told = self._progress_told
+        if percent > told and now_s - told_s >= 60.0:
+            self._progress_told = (now_s, percent)
+            life.progressed(self._known[progress.path], percent)
 
     def _take_outcomes(self, verifier: Verifier, newest_ns: int) -> None:
         for outcome in verifier.take():
