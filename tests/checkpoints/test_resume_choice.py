@@ -157,7 +157,9 @@ def test_deepspeed_without_its_pointer_begins_at_step_zero(tmp_path):
     assert "no latest" in choose(str(tmp_path), [report(tmp_path, "global_step200", 200, format_="deepspeed")]).problem
 
 
-@pytest.mark.parametrize("text", ["../other", "/etc/passwd/..", "a/b", "x\ny", ".", "..", "a" * 300])
+@pytest.mark.parametrize(
+    "text", ["../other", "/etc/passwd", "/other/run/global_step5", "/etc/passwd/..", "a/b", "x\ny", ".", "..", "a" * 300]
+)
 def test_a_pointer_that_names_no_name_is_never_followed(tmp_path, text):
     (tmp_path / "latest").write_text(text)
     choice = choose(str(tmp_path), [])
@@ -193,6 +195,11 @@ def test_torchtitan_takes_the_highest_that_holds_metadata(tmp_path):
     for file in (tmp_path / "step-500").glob(".metadata"):
         file.unlink()
     assert "begin at step 0" in chosen(tmp_path).problem
+
+
+def test_directories_of_others_that_are_named_alike_are_not_taken_for_torchtitans(tmp_path):
+    make.write(tmp_path / "step-500", {"lit_model.pth": checkpoint_makers.torch_zip_bytes()})
+    assert chosen(tmp_path) is None
 
 
 def test_torchtitan_takes_one_whose_shards_are_gone(tmp_path):

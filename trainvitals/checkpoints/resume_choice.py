@@ -66,9 +66,9 @@ def choose_from(seen: Seen, reports: Iterable[CheckpointReport]) -> ResumeChoice
         if step is None and pick.name is not None:
             step = chosen.step if chosen is not None else step_from_name(pick.name)
         is_there = pick.name is not None and pick.name in seen.names
-        choice = ResumeChoice(seen.directory, path, step, pick.how)
+        choice = ResumeChoice(directory, path, step, pick.how)
         problem = resume_problem.of(choice, chosen, here, is_there=is_there, is_pointer=pick.is_pointer, trouble=pick.trouble)
-        return ResumeChoice(seen.directory, path, step, pick.how, problem)
+        return ResumeChoice(directory, path, step, pick.how, problem)
     return None
 
 
@@ -104,11 +104,11 @@ def _latest(seen: Seen, here: Sequence[CheckpointReport]) -> Pick | None:
     if _has(here, "deepspeed_universal") and not _has(here, "deepspeed"):
         how = resume_pointers.DEEPSPEED_UNIVERSAL
     if how in seen.links:
-        return _named(seen.links[how], f"{how} (a link)")
+        return _named(seen, seen.links[how], f"{how} (a link)")
     if how in seen.unreadable:
         return Pick(None, how, True, f"{how} {seen.unreadable[how]}: a restart would begin at step 0 or stop")
     if how in seen.texts:
-        return _named(seen.texts[how].strip(), how)
+        return _named(seen, seen.texts[how].strip(), how)
     if _has(here, "deepspeed", "deepspeed_universal"):
         return Pick(None, how, True, f"there is no {how}, so a restart would begin at step 0")
     return None
@@ -117,9 +117,10 @@ def _latest(seen: Seen, here: Sequence[CheckpointReport]) -> Pick | None:
 def _composer(seen: Seen, here: Sequence[CheckpointReport]) -> Pick | None:
     how = resume_pointers.COMPOSER
     if how in seen.links:
-        return _named(seen.links[how], f"{how} (a link)")
+        return _named(seen, seen.links[how], f"{how} (a link)")
     if resume_pointers.COMPOSER_REMOTE in seen.texts:
-        return _named(seen.texts[resume_pointers.COMPOSER_REMOTE].strip().rpartition("/")[2], resume_pointers.COMPOSER_REMOTE)
+        text = seen.texts[resume_pointers.COMPOSER_REMOTE].strip().rpartition("/")[2]
+        return _named(seen, text, resume_pointers.COMPOSER_REMOTE)
     if _has(here, "composer"):
         return Pick(None, how, True, f"there is no {how}, so autoresume would begin at step 0")
     return None
@@ -132,7 +133,7 @@ def _huggingface(seen: Seen, here: Sequence[CheckpointReport]) -> Pick | None:
 
 def _accelerate(seen: Seen, here: Sequence[CheckpointReport]) -> Pick | None:
     names = _matching(seen.directories, r"checkpoint_(\d{1,18})\Z")
-    return _highest(names, "highest checkpoint_N") if names and not _has(here, "orbax") else None
+    return _highest(names, "highest checkpoint_N") if names and _has(here, "accelerate") else None
 
 
 def _torchtitan(seen: Seen, here: Sequence[CheckpointReport]) -> Pick | None:
@@ -142,11 +143,10 @@ def _torchtitan(seen: Seen, here: Sequence[CheckpointReport]) -> Pick | None:
     how = "highest step-N with .metadata"
     probes = (".metadata", "model.safetensors.index.json")
     loadable = {step: name for step, name in names.items() if any(f"{name}/{probe}" in seen.probed for probe in probes)}
-    return (
-        _highest(loadable, how)
-        if loadable
-        else Pick(None, how, trouble="no step-N holds .metadata: a restart would begin at step 0")
-    )
+    if loadable:
+        return _highest(loadable, how)
+    # Others name directories in the same way and do not ask for .metadata (LitGPT).
+    return Pick(None, how, trouble="no step-N holds .metadata: a restart would begin at step 0") if _has(here, "dcp") else None
 
 
 def _olmo(seen: Seen, here: Sequence[CheckpointReport]) -> Pick | None:
@@ -192,7 +192,7 @@ def _lightning(seen: Seen, here: Sequence[CheckpointReport]) -> Pick | None:
     if last:
         newest = max(last, key=lambda name: (_modified_ns(seen, here, name), name))
         how = f'{newest} (ckpt_path="last")'
-        return _named(seen.links[newest], how) if newest in seen.links else Pick(newest, how)
+        return _named(seen, seen.links[newest], how) if newest in seen.links else Pick(newest, how)
     found = [report for report in here if report.format == "lightning" and report.step is not None]
     if not found:
         return None
@@ -231,12 +231,14 @@ def _highest(names: dict[int, str], how: str) -> Pick:
     return Pick(names[step], how, step=step)
 
 
-def _named(text: str, how: str) -> Pick:
+def _named(seen: Seen, text: str, how: str) -> Pick:
     """What a pointer names, when it is the name of something in the same directory."""
     text = text.removeprefix("./").rstrip("/")
     if not text:
         return Pick(None, how, True, f"{how} is empty: a restart would begin at step 0 or stop")
-    name = text.rpartition("/")[2] if text.startswith("/") else text
+    name = text
+    if os.path.dirname(text) in (os.path.abspath(seen.directory), os.path.realpath(seen.directory)):  # noqa: PTH100, PTH120
+        name = os.path.basename(text)  # noqa: PTH119
     if "/" in name or name in (".", "..") or not name.isprintable() or len(name) > 255:
         return Pick(None, how, True, f"{how} names {printable(text, 60)!r}, which is no checkpoint in this directory")
     return Pick(name, how, True)
