@@ -7,6 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from trainvitals.incidents.checkpoint_card import Room
+from trainvitals.records import CheckpointReport, CheckpointState
+from trainvitals.store.encode import event_point
 from trainvitals.watch.checkpoint_events import CheckpointEvents
 from trainvitals.watch.checkpoint_room import AGAIN_NS, rooms_of
 from trainvitals.web.checkpoints import room_of
@@ -18,6 +20,13 @@ ROOM = Room("/c", 500_000, 1_000_000, NOW)
 def test_a_directory_that_is_there_has_room_and_one_that_is_not_has_none(tmp_path: Path) -> None:
     (room,) = rooms_of([str(tmp_path), str(tmp_path / "not there")], NOW)
     assert room.directory == str(tmp_path) and 0 < room.free_bytes <= room.total_bytes
+
+
+def test_ten_thousand_checkpoints_of_one_look_are_ten_thousand_rows() -> None:
+    reports = [CheckpointReport(f"/c/{n}", n, "f", CheckpointState.COMPLETE, None, None, 1, 1) for n in range(10_000)]
+    events = CheckpointEvents().of(reports, [], 1, NOW)
+    assert len({event_point("run", event).time_ns for event in events}) == len(events)
+    assert [event.step for event in events] == list(range(9_999, -1, -1)) and events[-1].time_ns == NOW
 
 
 def test_room_is_told_when_it_changed_enough_and_at_least_every_hour() -> None:

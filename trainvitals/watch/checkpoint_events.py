@@ -13,6 +13,8 @@ from trainvitals.watch.checkpoint_room import RoomEvents
 
 #: Choices that are kept to tell what changed; a run has one or two directories.
 MAX_CHOICES = 64
+#: The store tells two events of one kind apart by their time; a first look at a directory tells thousands at once.
+APART_NS = 10**6
 _DEEP = (VerificationLevel.CONTENT, VerificationLevel.LOAD)
 
 
@@ -30,8 +32,8 @@ class CheckpointEvents:
         """``reports``: newest first, as the watcher gives them; ``choices``: all that are known now, told when they changed;
         ``rooms``: what the disks have left, told when that changed enough."""
         events: list[Event] = []
-        for report in reversed(reports):
-            events.append(checkpoint_event(report, attempt, now_ns))
+        for left, report in zip(range(len(reports) - 1, -1, -1), reversed(reports), strict=True):
+            events.append(checkpoint_event(report, attempt, now_ns - left * APART_NS))
             if report.verified_at_ns is not None and (report.level in _DEEP or report.state is CheckpointState.CORRUPT):
                 events.append(verification_event(report, report.verified_at_ns, attempt))
         for choice in choices:

@@ -25,6 +25,9 @@ READS: tuple[tuple[tuple[str, ...], int], ...] = (
 )
 #: Since the last look: a spool delivers late.
 OVERLAP_NS = 10 * 60 * 10**9
+#: So often all of that is read; in between the newest few, and all when there is more news than that.
+OVERLAP_EVERY_NS = 60 * 10**9
+FEW = 200
 #: After so long all is read again, longer where there is much: history may have been imported meanwhile.
 READ_AGAIN_NS = 120 * 10**9
 READ_AGAIN_NS_EACH = 50 * 10**6
@@ -51,6 +54,7 @@ class CheckpointFacts:
 class _Held:
     read_ns: int
     newest_ns: int = 0
+    overlap_ns: int = 0
     reports: dict[tuple[int, str], Told] = field(default_factory=dict)
     others: dict[tuple[int, str], Event] = field(default_factory=dict)
     phases: dict[tuple[int, str], Event] = field(default_factory=dict)
@@ -71,9 +75,18 @@ class CheckpointReader:
             held = _Held(now_ns)
         start_ns = max(0, min(held.newest_ns, now_ns) - OVERLAP_NS)
         is_new = held.result is None
+        is_whole = now_ns - held.overlap_ns >= OVERLAP_EVERY_NS
         for kinds, limit in READS:
-            for event in store.events(run, kinds, start_ns, now_ns + DAY_NS, limit=limit, newest_first=True):
-                is_new = _take(held, event) or is_new
+            few = limit if is_whole else FEW
+            events = store.events(run, kinds, start_ns, now_ns + DAY_NS, limit=few, newest_first=True)
+            taken = [_take(held, event) for event in events]
+            if few < limit and len(events) == few and any(taken):
+                taken += [
+                    _take(held, event)
+                    for event in store.events(run, kinds, start_ns, now_ns + DAY_NS, limit=limit, newest_first=True)
+                ]
+            is_new = any(taken) or is_new
+        held.overlap_ns = now_ns if is_whole else held.overlap_ns
         if is_new:
             _forget(held)
             held.result = _facts(held)
