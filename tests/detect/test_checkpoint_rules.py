@@ -25,6 +25,7 @@ from hypothesis import strategies as st
 
 from trainvitals.detect.engine import Engine
 from trainvitals.detect.save_schedule import SaveSchedule
+from trainvitals.detect.tunables import TUNABLES
 from trainvitals.records import Event, Severity
 
 SLOW = {"min_window_s": 100.0}
@@ -148,6 +149,11 @@ def test_a_trainer_that_says_it_saves_while_nothing_appears_on_disk_is_told():
     (found,) = of(findings(run), "checkpoint_overdue")
     assert found.severity is Severity.WARNING
     assert "watched directories" in found.message
+
+
+def test_a_trainer_that_no_longer_says_that_it_saves_is_not_late_when_it_does():
+    run = [i for i in live_run(2500, 100) if not (isinstance(i, Event) and i.kind == "save" and (i.step or 0) > 1000)]
+    assert findings(run) == []
 
 
 def test_a_run_that_is_paused_or_hangs_is_not_late_with_its_save():
@@ -679,3 +685,26 @@ def test_a_life_of_deaths_restarts_pauses_and_other_directories_gives_no_alarm(s
             second += 1900
             items.append(Event("phase", at(second), data={"phase": "paused", "state": "end"}))
     assert alarms(findings(items)) == []
+
+
+@settings(max_examples=15, deadline=None)
+@given(
+    seed=st.integers(0, 10**6), says=st.sampled_from(["save", "phase", "ends", "begins", "nothing"]),
+    is_watched=st.booleans(), is_async=st.booleans(),
+)  # fmt: skip
+def test_records_of_several_sources_that_overtake_each_other_give_no_finding(seed, says, is_watched, is_async):
+    rng = random.Random(seed)
+
+    def read_at(item):
+        return (item if isinstance(item, int) else item.time_ns) + rng.uniform(0, 3e9) * (not hasattr(item, "values"))
+
+    run = live_run(900, 60, says=says, is_watched=is_watched, is_async=is_async, save_s=40 if is_async else 1.5)
+    assert findings(sorted(run, key=read_at)) == []
+
+
+@pytest.mark.parametrize("rule", ["checkpoint_blocking", "checkpoint_overdue", "checkpoint_stuck", "checkpoint_too_few_verified"])
+@pytest.mark.parametrize("number", [0.0, 1e-9, 3.7, 1e308])
+def test_no_number_in_the_settings_breaks_the_rules(rule, number):
+    tunables = {rule: dict.fromkeys(TUNABLES[rule], number)}
+    for finding in findings(troubles(), tunables=tunables):
+        json.dumps(finding.data, allow_nan=False)

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from trainvitals.detect.base import FamilyDetector, Tuned
-from trainvitals.detect.checkpoint_book import MAX_STEP, CheckpointBook, whole
+from trainvitals.detect.checkpoint_book import MAX_STEP, CheckpointBook, path_key, whole
 from trainvitals.detect.findings import Context, format_count, format_duration, format_step
 from trainvitals.detect.save_blocking import Blocking
 from trainvitals.detect.save_declared import declared_interval
@@ -35,7 +35,7 @@ class SaveDetector(FamilyDetector):
 
     def __init__(self, context: Context, tuned: Tuned) -> None:
         super().__init__(context, tuned)
-        gaps = int(self.numbers[OVERDUE]["gaps"]), int(self.numbers[OVERDUE]["sure_gaps"])
+        gaps = [int(min(1e6, max(2.0, self.numbers[OVERDUE][name]))) for name in ("gaps", "sure_gaps")]
         self.book = CheckpointBook()
         self.pace = Pace()
         self.told = SaveSchedule(*gaps)
@@ -105,7 +105,7 @@ class SaveDetector(FamilyDetector):
     def _on_save(self, event: Event, data: Mapping[str, Any]) -> None:
         state, step = str(data.get("state")), self._step_of(event)
         self._tells_saves = self._tells_saves or state in ("begun", "staged", "persisted", "failed")
-        key = str(data.get("path") or step)[:300]
+        key = path_key(str(data.get("path") or step))
         if state in ("begun", "staged"):
             self._waiting.begun(key, step, event.time_ns, self._arrival(event.time_ns))
         elif state in ("persisted", "failed", "deleted"):
@@ -170,7 +170,9 @@ class SaveDetector(FamilyDetector):
             return
         # What lay there before is history, and was perhaps tidied: only what is newer than all that was seen is a save.
         if born_ns > self._disk_ns and self.disk.saved(step, born_ns):
-            self._close_overdue("disk", f"; step {format_step(step)} is complete")
+            # What lies on disk was saved, whether the trainer says so or not.
+            for source in SOURCES:
+                self._close_overdue(source, f"; step {format_step(step)} is complete")
             self._pass_stuck(step)
         self._disk_ns = max(self._disk_ns, born_ns)
 
@@ -196,6 +198,9 @@ class SaveDetector(FamilyDetector):
             if step.time_ns is not None and schedule.last_ns is not None:
                 since_s = max(0.0, (step.time_ns - schedule.last_ns) / 1e9)
             is_late = self._is_late(since, since_s, interval, numbers["factor"], lag_s)
+            if name == "told" and self.disk.in_attempt and self.disk.last_step is not None:
+                # A trainer may fall silent (another log level) and save all the same.
+                is_late = is_late and step.step - self.disk.last_step >= numbers["factor"] * interval.steps
             is_sure = interval.is_sure or self._is_late(since, since_s, interval, numbers["unsure_factor"], lag_s)
             if is_late:
                 self._tell_overdue(name, schedule.last_step, since, since_s, interval, is_sure=is_sure)

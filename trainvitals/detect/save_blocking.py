@@ -134,7 +134,7 @@ class Blocking(Stateful):
     def _recent(self, own: list[list[Any]]) -> list[list[Any]] | None:
         """The saves that are counted and the one before them: as few as make the window long enough; None when they are not."""
         numbers = self._numbers
-        for count in range(int(numbers["saves"]) + 1, len(own) + 1):
+        for count in range(int(min(KEPT_SAVES, max(1.0, numbers["saves"]))) + 1, len(own) + 1):
             first, last = own[-count], own[-1]
             if first[2] is None or last[2] is None:
                 return None
