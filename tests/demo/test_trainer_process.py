@@ -75,7 +75,7 @@ def state(run_dir: Path) -> str:
 def test_a_short_training_ends_well_and_logs_every_step(start: Callable[..., subprocess.Popen[bytes]], run_dir: Path) -> None:
     assert start("--steps", "40").wait(DEADLINE_S) == 0
     assert [r["step"] for r in records(run_dir) if "loss" in json.dumps(r) and "step" in r and r.get("kind") is None][-1] == 40
-    assert "finished" in json.dumps(records(run_dir)[-1])
+    assert [r["data"]["reason"] for r in records(run_dir) if r.get("kind") == "attempt_end"] == ["finished"]
     assert "iter 40: loss " in (run_dir.parent / "out.txt").read_text()
     assert newest_verified(run_dir.parent / "checkpoints") == run_dir.parent / "checkpoints" / "checkpoint-40"
 

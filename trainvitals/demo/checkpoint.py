@@ -49,7 +49,7 @@ def save(
     generator: np.random.Generator,
     state: TrainerState,
 ) -> Path:
-    """Write one checkpoint, then delete all but the newest ``KEPT``. Raises OSError when the disk does not take it."""
+    """Write one checkpoint. Raises OSError when the disk does not take it."""
     path = directory_of(checkpoints, state.step)
     path.mkdir(parents=True, exist_ok=True)
     # A checkpoint that is written again must not look complete meanwhile.
@@ -60,7 +60,6 @@ def save(
     torch_file.write(path / "scheduler.pt", _scheduler_state(optimizer, state.step))
     torch_file.write(path / "rng_state.pth", {"numpy_pcg64": _generator_bytes(generator)})
     _write_json(path / "trainer_state.json", _trainer_state(state))
-    _delete_old(checkpoints)
     return path
 
 
@@ -146,11 +145,16 @@ def _write_json(path: Path, value: Any) -> None:
     path.write_text(json.dumps(value, indent=2) + "\n", encoding="utf-8")
 
 
-def _delete_old(checkpoints: Path) -> None:
+def too_old(checkpoints: Path) -> list[Path]:
+    """All but the newest ``KEPT``."""
     numbered = []
     for path in checkpoints.glob("checkpoint-*"):
         number = path.name.removeprefix("checkpoint-")
         if number.isdigit():
             numbered.append((int(number), path))
-    for _, path in sorted(numbered)[:-KEPT]:
-        shutil.rmtree(path)
+    return [path for _, path in sorted(numbered)[:-KEPT]]
+
+
+def delete(path: Path) -> None:
+    """Remove a checkpoint. Raises OSError."""
+    shutil.rmtree(path)

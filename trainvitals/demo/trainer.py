@@ -53,10 +53,10 @@ def _train(args: argparse.Namespace) -> int:
                 {
                     "steps": args.steps, "seed": args.seed, "batch": args.batch, "hidden": args.hidden, "text_bytes": args.text_bytes,
                     "step_time_s": args.step_time_s, "checkpoint_every": args.checkpoint_every, "faults": args.schedule,
-                    "resume_from": str(args.resume_from or "nothing"),
                 },
                 layout={"tp": 1, "pp": 1, "dp": 1},
                 precision="fp32",
+                resume_from=str(args.resume_from or "nothing"),
             )  # fmt: skip
             refusal = control.refuses_start
             if refusal is not None:

@@ -17,6 +17,7 @@ from trainvitals.clock import Clock, SystemClock
 from trainvitals.demo import checkpoint, faults
 from trainvitals.demo.model import Array, ModelConfig, initial_parameters, loss_and_gradients
 from trainvitals.demo.optimizer import AdamW, OptimizerConfig, learning_rate
+from trainvitals.demo.saver import Saver
 from trainvitals.demo.text import DEFAULT_BYTES, VOCABULARY_SIZE, Sampler, standard_library
 from trainvitals.hook import ControlClient, Recorder
 
@@ -75,6 +76,7 @@ class Training:
         self._samples = 0
         self._log_history: list[dict[str, float]] = []
         self._saved_step = -1
+        self._saver = Saver(options.checkpoints, self.model)
         self._books = faults.open_books(options.run_dir, self._clock.time_ns())
         self._begun_here: dict[str, float] = {}
         self._lr_factor = 1.0
@@ -94,14 +96,17 @@ class Training:
         """Write a checkpoint of the present step, once; ``step`` is what the caller believes it to be and is not needed."""
         path = checkpoint.directory_of(self.options.checkpoints, self.step)
         if self._saved_step == self.step:
+            self._saver.wait()
             return path
-        state = checkpoint.TrainerState(
+        self._saver.write(self.parameters, self._optimizer, self._generator, self._state())
+        self._saved_step = self.step
+        return path
+
+    def _state(self) -> checkpoint.TrainerState:
+        return checkpoint.TrainerState(
             step=self.step, samples=self._samples, max_steps=self.options.steps, batch_size=self.options.batch,
             save_steps=self.options.checkpoint_every, log_history=tuple(self._log_history[-200:]),
         )  # fmt: skip
-        checkpoint.save(self.options.checkpoints, self.model, self.parameters, self._optimizer, self._generator, state)
-        self._saved_step = self.step
-        return path
 
     def advance(self) -> StepResult:
         """One optimizer step, with whatever fault is active."""
@@ -127,6 +132,7 @@ class Training:
         Raises ``FloatingPointError`` after ``GIVE_UP_AFTER`` non-finite losses in a row.
         """
         say = say or _say
+        self._saver.recorder = recorder
         nonfinite = 0
         ended_s = self._clock.monotonic_s()
         while self.step < self.options.steps:
@@ -144,7 +150,7 @@ class Training:
             if nonfinite >= GIVE_UP_AFTER:
                 raise FloatingPointError(f"loss is {result.loss} for {nonfinite} steps in a row, at step {result.step}")
             if self.step % self.options.checkpoint_every == 0:
-                self._periodic_save(recorder)
+                self._periodic_save()
                 ended_s = self._clock.monotonic_s()
             answer, waited_s = self._obey(control)
             if answer == "stop":
@@ -168,12 +174,12 @@ class Training:
                 sample_last=result.last,
             )
 
-    def _periodic_save(self, recorder: Recorder) -> None:
-        recorder.phase("checkpoint", state="begin")
-        path = self.save()
-        recorder.phase("checkpoint", state="end")
+    def _periodic_save(self) -> None:
+        self._saver.write_behind(self.parameters, self._optimizer, self._generator, self._state())
+        self._saved_step = self.step
         if any(fault.kind == "truncate_checkpoint" for fault in self._due()):
-            weights = path / "model.safetensors"
+            self._saver.wait(hashed_s=5.0)  # a good one goes bad: its manifest says what it was
+            weights = checkpoint.directory_of(self.options.checkpoints, self.step) / "model.safetensors"
             with weights.open("r+b") as file:
                 file.truncate(weights.stat().st_size // 2)
             self._begin("truncate_checkpoint")

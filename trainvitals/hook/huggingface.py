@@ -254,11 +254,9 @@ class TrainvitalsCallback(Guarded, TrainerCallback):  # type: ignore[misc]
 
     @never_raises
     def on_train_end(self, args: Any, state: Any, control: Any, **named: Any) -> None:
-        recorder, saves = self._recorder, self._saves
+        recorder = self._recorder
         if recorder is None:
-            if saves is not None:
-                saves.close()
-            return
+            return  # what is still hashed here is waited for at the process's end: ranks that end apart upset torch.distributed
         try:
             if self._waiting and not self._has_loss and state.global_step != self._last_step:
                 self._write(args, state, {})

@@ -165,7 +165,6 @@ class TrainingMonitor(RankCalls):
             self._reader = None
         if self._recorder is not None:
             self._recorder.close()
-        self._saves.close()
 
     def __enter__(self) -> TrainingMonitor:
         return self
