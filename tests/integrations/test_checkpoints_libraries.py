@@ -71,6 +71,58 @@ class TestTorch:
         assert str(inspect(str(tmp_path / "ckpt.pt")).state) == "verified"
 
 
+@pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
+class TestDistributedInside:
+    """A real distributed checkpoint where other trainers put it; what they add is written as their sources do."""
+
+    @pytest.fixture(params=["lightning", "olmo", "composer", "nemo"])
+    def saved(self, request, tmp_path):
+        torch = pytest.importorskip("torch", reason="needs torch (make test-integrations)")
+        dcp = pytest.importorskip("torch.distributed.checkpoint")
+        layer = torch.nn.Linear(16, 16)
+        optimizer = torch.optim.AdamW(layer.parameters())
+        layer(torch.ones(16)).sum().backward()
+        optimizer.step()
+        state = {"model": layer.state_dict(), "optimizer": optimizer.state_dict()}
+        trainer = {"global_step": 500, "pytorch-lightning_version": "2.6.6", "loops": {}, "lr_schedulers": [{}]}
+        name, inner = {
+            "lightning": ("epoch=1-step=500.ckpt", ""),
+            "olmo": ("step500", "model_and_optim"),
+            "composer": ("ep1-ba500", ""),
+            "nemo": ("gpt--val_loss=2.5-step=500-consumed_samples=4000.0", "weights"),
+        }[request.param]
+        directory = tmp_path / "run" / name
+        directory.mkdir(parents=True)
+        if request.param == "olmo":
+            (directory / "train").mkdir()
+            torch.save(trainer, directory / "train" / "rank0.pt")
+        if request.param == "nemo":
+            (directory / "context").mkdir()
+            (directory / "context" / "io.json").write_text("{}")
+        dcp.save({"state": state} if request.param == "composer" else state, checkpoint_id=directory / inner, no_dist=True)
+        if request.param == "lightning":
+            torch.save(trainer, directory / "meta.pt")
+        if request.param == "olmo":
+            (directory / ".metadata.json").write_text('{"version": "2.1.0"}')
+        if request.param == "nemo":
+            (directory / "weights" / "metadata.json").write_text('{"sharded_backend": "torch_dist"}')
+        return request.param, directory
+
+    def test_it_is_read_right_and_every_cut_is_seen(self, saved, tmp_path):
+        expected, directory = saved
+        (path,) = find(str(directory.parent))
+        report = inspect(path)
+        assert (report.format, report.step, report.has_optimizer, str(report.state)) == (expected, 500, True, "verified"), report
+        for name, kept, cut in cut_each_file(directory, tmp_path / "cut"):
+            if not kept.rstrip().endswith(b"}"):
+                assert str(cut.state) in BAD, (name, len(kept), cut)
+
+    def test_a_shard_that_is_missing_is_seen_at_presence(self, saved):
+        _, directory = saved
+        next(directory.rglob("*.distcp")).unlink()
+        assert str(inspect(str(directory), "presence").state) == "incomplete"
+
+
 def test_safetensors_of_the_library_are_verified_and_every_cut_is_seen(tmp_path):
     numpy = pytest.importorskip("numpy")
     safetensors = pytest.importorskip("safetensors.numpy")
