@@ -17,6 +17,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests" / "web"))
 
+import checkpoint_night as checkpoint_night  # noqa: E402
 import dead_run as dead_run  # noqa: E402
 import sample_run as sample  # noqa: E402
 
