@@ -253,6 +253,22 @@ def test_saves_that_take_a_tenth_of_the_time_are_told(says, severity):
     assert found.value == pytest.approx(0.1, abs=0.02)
 
 
+@pytest.mark.parametrize("is_async", [True, False])
+def test_a_log_without_times_at_its_saves_is_judged_by_the_steps_around(is_async):
+    items, now = [], 0.0
+    for number in range(10, 8001, 10):
+        now += 10
+        items.append(step(number, now))
+        if number % 500 == 0:
+            items.append(phase("begin", number, None))
+            now += 1 if is_async else 60
+            items += [] if is_async else [phase("end", number, None)]
+        if is_async and number % 500 == 40:
+            items.append(phase("end", number - 40, None))
+    found = findings(items)
+    assert [(f.rule, f.severity) for f in found] == ([] if is_async else [("checkpoint_blocking", Severity.INFO)])
+
+
 def test_saves_that_block_twice_as_long_as_before_are_told_and_end():
     items, now = [], 0.0
     for number in range(1, 4001):

@@ -61,7 +61,9 @@ class Blocking(Stateful):
             self._add(HOOK, attempt, step, time_ns, float(blocked_s))
 
     def phase_begun(self, step: int, time_ns: int | None) -> None:
-        """The log told that a save began."""
+        """The log told that a save began; without a time the steps around it tell how long it blocked."""
+        if time_ns is None:
+            self.around(step)
         self._phase = {"step": step, "time_ns": time_ns, "is_clean": True}
 
     def phase_ended(self, step: int, time_ns: int | None, attempt: int) -> None:
@@ -69,7 +71,11 @@ class Blocking(Stateful):
         phase, self._phase = self._phase, {}
         if not phase:
             self.around(step)
-        elif phase["is_clean"] and time_ns is not None and phase["time_ns"] is not None and time_ns >= phase["time_ns"]:
+        elif not phase["is_clean"] or time_ns is None or phase["time_ns"] is None or time_ns < phase["time_ns"]:
+            return
+        elif time_ns == phase["time_ns"]:
+            self.around(step)  # both were dated by when they were read
+        else:
             self._add(PHASES, attempt, step, time_ns, (time_ns - phase["time_ns"]) / 1e9)
 
     def around(self, step: int) -> None:
