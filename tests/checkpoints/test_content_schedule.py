@@ -299,6 +299,28 @@ def test_only_checkpoints_whose_structure_is_good_are_ever_looked_at(candidates,
         assert any(one.report.state in (CheckpointState.VERIFIED, CheckpointState.COMPLETE) for one in chosen)
 
 
+def test_watch_takes_what_other_nodes_hashed_and_reads_the_rest(tmp_path, capsys):
+    from trainvitals.__main__ import main
+
+    made.huggingface_with_manifest(tmp_path / "c", 500, shards=3)
+    shares = str(tmp_path / "shares")
+    assert main(["checkpoint", "verify", str(tmp_path / "c"), "--level", "content", "--share", "1/2", "--record", shares]) == 0
+    (tmp_path / "shares" / "other.json").write_text("{")
+    watched = Watched(tmp_path / "c", tmp_path / "kept")
+    import time
+
+    watched.clock = ManualClock(time.time_ns())
+    store = HashStore(watched.kept, shares)
+    verifier = Verifier(store, watched.clock, NO_LOAD, in_thread=False)
+    read = []
+    tell, verifier._tell = verifier._tell, lambda count: read.append(count)
+    watched.watcher = CheckpointWatcher([watched.directory], watched.clock, verifier=verifier)
+    assert watched.scan(2) == {"checkpoint-500": "verified content"}
+    assert 0 < sum(read) < watched.report().bytes * 2 // 3
+    assert store.errors == 0
+    assert callable(tell)
+
+
 def test_the_mark_that_a_look_is_running_is_gone_when_it_has_ended(tmp_path):
     made.huggingface_with_manifest(tmp_path / "c", 500)
     watched = Watched(tmp_path / "c", tmp_path / "kept", in_thread=True)

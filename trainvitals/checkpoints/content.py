@@ -9,6 +9,7 @@ A bad result is read a second time before it is believed: what a network file sy
 from __future__ import annotations
 
 import datetime
+import heapq
 import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -108,20 +109,21 @@ def matters(entry: Entry) -> bool:
         entry.problem
         or TEMPORARY_NAME.search(entry.name)
         or writer_hashes.is_manifest(entry.name)
-        or ".trainvitals" in entry.name
+        or any(part.startswith(".trainvitals") for part in entry.name.split("/"))
     )
 
 
 def share_of(entries: list[Entry], share: tuple[int, int]) -> list[Entry]:
     """The k-th of n parts of about equal size: the same on every node, because only names and sizes decide."""
     number, count = share
-    loads = [0] * count
-    parts: list[list[Entry]] = [[] for _ in range(count)]
+    loads = [(0, part) for part in range(1, min(count, len(entries)) + 1)]
+    mine: list[Entry] = []
     for entry in sorted(entries, key=lambda entry: (-entry.size, entry.name)):
-        lightest = min(range(count), key=loads.__getitem__)
-        loads[lightest] += entry.size + 1
-        parts[lightest].append(entry)
-    return sorted(parts[number - 1], key=lambda entry: entry.name)
+        load, lightest = loads[0]
+        heapq.heapreplace(loads, (load + entry.size + 1, lightest))
+        if lightest == number:
+            mine.append(entry)
+    return sorted(mine, key=lambda entry: entry.name)
 
 
 class _Look:

@@ -72,7 +72,13 @@ class HashStore:
         if self._shares is None or not os.path.isdir(self._shares):  # noqa: PTH112
             return []
         try:
-            return of_checkpoint(read_all([self._shares]), name)
+            # Only those that are called after it: the directory may hold the shares of a year.
+            prefix = name_of(name).partition(".")[0]
+            names = sorted(file for file in os.listdir(self._shares) if file.startswith(prefix))  # noqa: PTH208
+            return of_checkpoint(read_all(os.path.join(self._shares, file) for file in names[:MAX_MERGED]), name)  # noqa: PTH118
+        except OSError as error:
+            self._trouble(f"Cannot read the shares in {printable(self._shares)}: {reason(error)}.")
+            return []
         except InputError as error:
             self._trouble(str(error))
             return []
