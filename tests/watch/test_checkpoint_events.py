@@ -161,22 +161,24 @@ def test_a_directory_that_is_not_there_is_told_once_when_it_stays_away(bench):
     assert str(bench.checkpoints) in told.text
 
 
-def test_open_findings_of_an_earlier_version_are_closed(bench):
+def test_open_findings_of_an_earlier_version_are_closed_and_found_anew(bench):
     bench.header()
-    bench.turns(1, first=1)
-    kept = bench.watchdog._state
+    bench.save(100)
+    (bench.checkpoints / "checkpoint-100" / "model.safetensors").write_bytes(b"short")
+    bench.turns(8, first=1)
+    state = json.loads(zlib.decompress(bench.watchdog._state()))
     old = {
         "id": "r/checkpoint_corrupt//c/x", "rule": "checkpoint_corrupt", "family": "checkpoint", "severity": "warning", "first_step": 5,
         "detected_step": 5, "last_step": None, "attempt": 1, "time_ns": bench.clock.time_ns(), "value": None, "expected": None,
         "message": "checkpoint x is corrupt", "is_open": True, "data": {},
     }  # fmt: skip
-    state = json.loads(zlib.decompress(kept()))
-    del state["checkpoint_events"]
-    bench.store.commit([], {"watch/r/state": zlib.compress(json.dumps(state | {"checkpoint_findings": {"/c/x": old}}).encode())})
+    del state["checkpoint_events"], state["engine"]["_saves"], state["engine"]["_checkpoints"]
+    state["checkpoint_findings"] = {"/c/x": old}
+    bench.store.commit([], {"watch/r/state": zlib.compress(json.dumps(state).encode())})
     bench.start()
-    bench.turns(1, first=2)
-    (found,) = bench.findings("checkpoint_corrupt")
-    assert not found.data["is_open"]
+    bench.turns(8, first=20)
+    found = {event.id: event.data["is_open"] for event in bench.findings("checkpoint_corrupt")}
+    assert found == {"r/checkpoint_corrupt//c/x": False, f"r/1/checkpoint_corrupt/{bench.checkpoints}/checkpoint-100": True}
 
 
 def _report(level, state=CheckpointState.VERIFIED, at_ns=5_000):

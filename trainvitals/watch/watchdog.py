@@ -134,7 +134,8 @@ class Watchdog:
         for data in state.get("checkpoint_findings", {}).values():  # an earlier version's, found again under another id
             old = finding_from_mapping(data)
             self._found([replace(old, is_open=False, last_step=old.first_step)], self._clock.time_ns())
-        if checkpoints is not None:
+        # The rules of an earlier version were told nothing of what lies on disk: look at it all anew.
+        if checkpoints is not None and "checkpoint_events" in state:
             self._checkpoint_state = checkpoints
             self._scanner.restore(checkpoints)
 
