@@ -165,6 +165,50 @@ def test_a_checkpoint_below_a_directory_between_is_told_when_it_goes(tmp_path):
     assert [scan(), scan()] == [["deleting"], ["deleted"]]
 
 
+def test_watched_directories_that_lie_in_each_other_tell_a_deletion_as_slowly_as_one(tmp_path):
+    path = make.write(tmp_path / "checkpoints", make.lightning()) / "epoch=1-step=500.ckpt"
+    clock = ManualClock()
+    watcher = CheckpointWatcher([str(tmp_path), str(tmp_path / "checkpoints")], clock)
+
+    def scan():
+        clock.advance(10.0)
+        watcher.scan()
+        return [str(report.state) for report in watcher.reports]
+
+    assert [scan(), scan()] == [["complete"], ["verified"]]
+    path.unlink()
+    assert [scan(), scan()] == [["deleting"], ["deleted"]]
+
+
+def test_a_directory_between_that_is_not_mounted_any_more_deletes_nothing(tmp_path, monkeypatch):
+    path = make.write(tmp_path / "checkpoints", make.lightning()) / "epoch=1-step=500.ckpt"
+    clock = ManualClock()
+    watcher = CheckpointWatcher([str(tmp_path)], clock)
+
+    def scan():
+        clock.advance(10.0)
+        watcher.scan()
+        return [str(report.state) for report in watcher.reports]
+
+    scan()
+    assert scan() == ["verified"]
+    real = os.stat
+
+    def elsewhere(name, *arguments, **named):
+        info = real(name, *arguments, **named)
+        if not str(name).endswith("checkpoints"):
+            return info
+        return os.stat_result([*info[:2], info.st_dev + 1, *info[3:10]])
+
+    path.rename(tmp_path.parent / "away")
+    monkeypatch.setattr(os, "stat", elsewhere)
+    assert [scan(), scan(), scan()] == [["verified"]] * 3
+    assert "is it mounted?" in watcher.text
+    monkeypatch.undo()
+    (tmp_path.parent / "away").rename(path)
+    assert scan() == ["verified"]
+
+
 @settings(max_examples=100, deadline=None)
 @given(
     st.lists(st.text(st.characters(blacklist_characters="/\0", blacklist_categories=["Cs"]), min_size=1, max_size=40), max_size=8)

@@ -97,6 +97,7 @@ class CheckpointWatcher:
     def _listings(self) -> dict[str, Listing]:
         """Listings of all checkpoints that are there; what is not there any more is told so on the way."""
         listings: dict[str, Listing] = {}
+        gone: set[str] = set()
         for directory in self._directories:
             try:
                 paths = discovery.find_now(directory)
@@ -110,16 +111,29 @@ class CheckpointWatcher:
                 self._trouble(f"{printable(directory)} is empty and on another file system than before: is it mounted?")
                 continue
             known_here = [path for path in self._known if path.startswith(directory + os.sep) and path not in paths]
-            for path in (*paths, *known_here):
+            for path in (*paths, *self._without_unmounted(known_here, paths)):
                 try:
                     listings[path] = files.listing(path)
                 except Vanished:
-                    if path in self._known:
+                    # Watched directories may lie in each other: it is gone once.
+                    if path in self._known and path not in gone:
+                        gone.add(path)
                         life.absent(self._known[path])
                 except Unreadable as error:
                     self._trouble(f"Cannot read {error}.")
                     self._known.setdefault(path, Known(path, _unreadable_report(path, str(error))))
         return listings
+
+    def _without_unmounted(self, known: list[str], found: list[str]) -> list[str]:
+        """Without those in a directory between that is empty now and was on another file system."""
+        parents = {os.path.dirname(path) for path in found}  # noqa: PTH120
+        for parent in parents:
+            self._is_unmounted(parent, is_empty=False)
+        lost = {parent for path in known if (parent := os.path.dirname(path)) not in parents}  # noqa: PTH120
+        unmounted = {parent for parent in lost if os.path.isdir(parent) and self._is_unmounted(parent, is_empty=True)}  # noqa: PTH112
+        for parent in sorted(unmounted):
+            self._trouble(f"{printable(parent)} is empty and on another file system than before: is it mounted?")
+        return [path for path in known if os.path.dirname(path) not in unmounted]  # noqa: PTH120
 
     def _is_unmounted(self, directory: str, is_empty: bool) -> bool:
         """An empty directory where a file system was mounted before: nothing was deleted there."""
