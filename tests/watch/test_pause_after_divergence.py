@@ -75,8 +75,8 @@ class Run:
         while not condition():
             assert time.monotonic() < end_s, "it never came to that"
             if poison and (status := read_status(self.run_dir)) is not None and status.state == "running":
-                weights = self.training.parameters["hidden.0.weight"]
-                weights[...] = noise.normal(0, 2.0, weights.shape)
+                for weights in self.training.parameters.values():
+                    weights[...] = noise.normal(0, 2.0, weights.shape)
             self.watchdog.turn()
             pause.wait(0.01)
 
