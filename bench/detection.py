@@ -162,7 +162,7 @@ def alarms_of_rules(curve: Curve) -> list[int]:
     """Indices at which the loss rules raised a warning, from the loss alone."""
     bare = copy.copy(curve)
     bare.grad_norm, bare.lr, bare.tokens_per_s = [], [], [math.nan] * len(curve.loss)
-    found, _ = findings(records(random.Random(0), bare))
+    found, _ = findings(records(random.Random(0), bare), "loss")
     return sorted(f.detected_step // curve.spacing - 1 for f in found if is_alarm(f) and f.family == "loss")
 
 
