@@ -7,7 +7,7 @@ import json
 import os
 import struct
 import tarfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import checkpoint_makers as make
@@ -151,7 +151,23 @@ def _crc32c(raw: bytes) -> int:
     return checksum ^ 0xFFFFFFFF
 
 
-def ocdbt_record(magic: bytes, payload: bytes = b"\x00\x00made up") -> bytes:
+def ocdbt_table(names: Sequence[str]) -> bytes:
+    """A data file table without common prefixes; fewer than 128 names."""
+    paths = [f"ocdbt.process_0/d/{name}".encode() for name in names]
+    lengths = bytes([0] * max(0, len(paths) - 1) + [len(path) for path in paths] + [16] * len(paths))
+    return bytes([len(paths)]) + lengths + b"".join(paths)
+
+
+def ocdbt_manifest(names: Sequence[str]) -> bytes:
+    """Version 0, not compressed; its configuration, then the table."""
+    return ocdbt_record(MANIFEST, b"\x00\x00" + bytes(16) + b"\x00\x00\x00\x04\x00" + ocdbt_table(names))
+
+
+def ocdbt_node(names: Sequence[str]) -> bytes:
+    return ocdbt_record(NODE, b"\x00\x00" + b"\x00" + ocdbt_table(names) + b"\x00")
+
+
+def ocdbt_record(magic: bytes, payload: bytes = b"\x00\x01made up") -> bytes:
     raw = magic + struct.pack("<Q", 12 + len(payload) + 4) + payload
     return raw + struct.pack("<I", _crc32c(raw))
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trainvitals.checkpoints import inspect, ocdbt
+from trainvitals.checkpoints import inspect, ocdbt, ocdbt_names
 from trainvitals.checkpoints.files import opened
 
 
@@ -68,6 +68,34 @@ def test_every_cut_of_arrays_and_manifests_and_every_flip_in_nodes_is_seen(tmp_p
             assert str(inspect(str(directory)).state) == "corrupt" or "another way" in " ".join(inspect(str(directory)).reasons)
 
 
+def test_where_the_manifests_can_be_read_a_data_file_that_is_missing_is_named(tmp_path):
+    parts = make.orbax()
+    name = f"{0:032x}"
+    inner, outer = f"state/ocdbt.process_0/d/{name}", "state/d/00000000000000000000000000000abc"
+    parts |= {
+        inner: make.zstd_frame(bytes(500)) + make.ocdbt_node([name]),
+        outer: make.ocdbt_node([name]),
+        "state/ocdbt.process_0/manifest.ocdbt": make.ocdbt_manifest([name]),
+        "state/manifest.ocdbt": make.ocdbt_manifest([name, "00000000000000000000000000000abc"]),
+    }
+    directory = make.write(tmp_path / "500", parts)
+    report = inspect(str(directory))
+    assert (str(report.state), str(report.level)) == ("verified", "structure"), report.reasons
+    (directory / outer).rename(directory / "state/d/00000000000000000000000000000abd")
+    report = inspect(str(directory))
+    assert str(report.state) == "incomplete"
+    assert report.reasons[0] == "1 data files that its manifests name are missing, such as 00000000000000000000000000000abc"
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.binary(max_size=120), st.sampled_from([make.MANIFEST, make.NODE, b"\x0c\xdb\x12\x34"]), st.sampled_from([0, 1, 2]))
+def test_no_body_makes_the_reader_of_names_raise(body, magic, compression):
+    record = make.ocdbt_record(magic, bytes([0, compression]) + body)
+    found, size = ocdbt_names.names(record, 1000)
+    assert found is None or all(len(name) == 32 for name in found)
+    assert size <= 1000
+
+
 def test_the_index_that_ends_a_shard_of_zarr_3_is_checked_against_its_chunks(tmp_path):
     chunks = [make.zstd_frame(bytes(300)), make.zstd_frame(bytes(700))]
     places = [(0, len(chunks[0])), (len(chunks[0]), len(chunks[1]))]
@@ -118,6 +146,6 @@ def test_no_bytes_make_the_reader_raise_anything_else_or_hang(tmp_path_factory, 
     with opened(str(path)) as reader:
         for check in (ocdbt.check_data, ocdbt.check_manifest):
             try:
-                check(reader, ocdbt.Allowance())
+                check(reader, ocdbt.Look())
             except ocdbt.BadOcdbt as error:
                 assert str(error).isprintable()

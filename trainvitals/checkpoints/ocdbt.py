@@ -1,15 +1,15 @@
 """Structure of TensorStore's OCDBT files: manifests and B-tree nodes with their checksums, chunks of arrays up to the last byte.
 
 A manifest or node begins with a magic number and its length and ends with a CRC-32C (TensorStore, "OCDBT format"). Chunks are zstd
-frames, whose blocks tell their lengths (RFC 8878, section 3.1), so that a cut file is seen without decompressing anything. Which files
-a manifest needs stands in it compressed, so a data file that is missing cannot be named here.
+frames, whose blocks tell their lengths (RFC 8878, section 3.1), so that a cut file is seen without decompressing an array.
 """
 
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from trainvitals.checkpoints import ocdbt_names
 from trainvitals.checkpoints.files import Reader
 
 MANIFEST = b"\x0c\xdb\x3a\x2a"
@@ -21,6 +21,7 @@ MAX_CHECKED_BYTES = 1 << 20
 #: Of all files of one checkpoint together: about a second of checksums.
 MAX_CHECKED_TOTAL_BYTES = 8 << 20
 MAX_PARTS = 200_000
+MAX_NAMES = 200_000
 _SMALLEST_BYTES = 18
 
 
@@ -29,22 +30,26 @@ class BadOcdbt(Exception):
 
 
 @dataclass
-class Allowance:
-    """Bytes whose checksums may still be computed; above it only lengths are checked."""
+class Look:
+    """Of all files of one checkpoint. bytes: whose checksums may still be computed; above it only lengths are checked. body_bytes: that
+    may still be unpacked. names: of the data files that manifests and nodes refer to; ``knows_all`` = each of them could be read."""
 
     bytes: int = MAX_CHECKED_TOTAL_BYTES
+    body_bytes: int = MAX_CHECKED_TOTAL_BYTES
+    names: set[str] = field(default_factory=set)
+    knows_all: bool = True
 
 
-def check_manifest(reader: Reader, allowance: Allowance) -> None:
+def check_manifest(reader: Reader, look: Look) -> None:
     """Check ``manifest.ocdbt``; raises ``BadOcdbt`` (or ``Unreadable`` from the reader)."""
     if reader.read(0, 4) != MANIFEST:
         raise BadOcdbt("does not start as an OCDBT manifest")
-    length = _record(reader, 0, allowance)
+    length = _record(reader, 0, look)
     if length != reader.size:
         raise BadOcdbt(f"{reader.size} bytes, its header says {length}")
 
 
-def check_data(reader: Reader, allowance: Allowance) -> str:
+def check_data(reader: Reader, look: Look) -> str:
     """Check one file of chunks and nodes; returns "" or what was not checked. Raises as ``check_manifest``."""
     position = 0
     row: list[tuple[int, int]] = []
@@ -53,7 +58,7 @@ def check_data(reader: Reader, allowance: Allowance) -> str:
             return ""
         start = reader.read(position, 4)
         if start in (_NODE, _VERSION_NODE):
-            position += _record(reader, position, allowance)
+            position += _record(reader, position, look)
             row.clear()
         elif start == _ZSTD:
             end = _frame(reader, position)
@@ -69,16 +74,24 @@ def check_data(reader: Reader, allowance: Allowance) -> str:
     return f"holds more than {MAX_PARTS} parts, of which only these were checked"
 
 
-def _record(reader: Reader, position: int, allowance: Allowance) -> int:
+def _record(reader: Reader, position: int, look: Look) -> int:
     """Length of the manifest or node at ``position``, checked."""
     length = int.from_bytes(reader.read(position + 4, 8), "little")
     if length < _SMALLEST_BYTES or position + length > reader.size:
         raise BadOcdbt(f"truncated: a part of {length} bytes at {position} runs beyond its end at {reader.size}")
-    if length <= min(MAX_CHECKED_BYTES, allowance.bytes):
-        allowance.bytes -= length
+    if length <= min(MAX_CHECKED_BYTES, look.bytes):
+        look.bytes -= length
         raw = reader.read(position, length)
         if _crc32c(raw[:-4]) != int.from_bytes(raw[-4:], "little"):
             raise BadOcdbt(f"the part at {position} does not match its checksum")
+        found, body_bytes = ocdbt_names.names(raw, look.body_bytes)
+        look.body_bytes -= body_bytes
+        if found is None or len(look.names) > MAX_NAMES:
+            look.knows_all = False
+        else:
+            look.names |= found
+    else:
+        look.knows_all = False
     return length
 
 

@@ -138,16 +138,16 @@ def _check_files(listing: Listing, findings: Findings) -> None:
     has_arrays = has_chunks = False
     unproven: set[str] = set()
     strange: list[str] = []
-    allowance = ocdbt.Allowance()
+    look = ocdbt.Look()
     for entry in listing.entries:
         if TEMPORARY_NAME.search(entry.name):
             continue
         if entry.name.rpartition("/")[2] == "manifest.ocdbt":
             has_arrays = True
-            parts.check_with(listing, entry, findings, lambda file: ocdbt.check_manifest(file, allowance), ocdbt.BadOcdbt)
+            parts.check_with(listing, entry, findings, lambda file: ocdbt.check_manifest(file, look), ocdbt.BadOcdbt)
         elif _DATA.match(entry.name) or _CHUNK.match(entry.name):
             has_arrays |= _DATA.match(entry.name) is not None
-            left = parts.check_with(listing, entry, findings, lambda file: ocdbt.check_data(file, allowance), ocdbt.BadOcdbt)
+            left = parts.check_with(listing, entry, findings, lambda file: ocdbt.check_data(file, look), ocdbt.BadOcdbt)
             unproven.add(left or "")
             has_chunks |= _CHUNK.match(entry.name) is not None
         elif _JSON.match(entry.name) or _ITEM_JSON.match(entry.name):
@@ -162,6 +162,18 @@ def _check_files(listing: Listing, findings: Findings) -> None:
             "a missing chunk of an array is read as its fill value: it shows only against a ckpt_manifest.json"
         )
     if has_arrays:
+        _check_references(listing, look, is_partly=any(unproven), findings=findings)
+
+
+def _check_references(listing: Listing, look: ocdbt.Look, *, is_partly: bool, findings: Findings) -> None:
+    """The data files that manifests and nodes name by 128-bit numbers of their own, wherever below the item they lie."""
+    lacking = sorted(look.names - {name.rpartition("/")[2] for name in listing.names})
+    if lacking:
+        findings.missing.append(
+            f"{len(lacking)} data files that its manifests name are missing, such as {printable(lacking[0], 60)}"
+        )
+    if is_partly or not look.knows_all:
         findings.unproven.append(
-            "which data files it needs is written compressed (OCDBT): a missing one shows only against a ckpt_manifest.json"
+            "which data files it needs is written compressed (OCDBT, zstd): without trainvitals[orbax], a missing one shows only against a "
+            "ckpt_manifest.json"
         )
