@@ -13,7 +13,7 @@ WHO_KEY = "tv_who"
 OUTCOME_KEY = "tv_outcome"
 
 _MEANING = {
-    "pause": "The trainer finishes its step, saves a checkpoint, then holds its GPUs until somebody resumes it.",
+    "pause": "The trainer finishes its step, then holds its GPUs until somebody resumes it.",
     "resume": "The trainer goes on from where it stands, with the weights it has in memory. This is no way back: "
     "damaged weights stay damaged.",
     "checkpoint": "The trainer saves a checkpoint after its present step and goes on.",
@@ -44,7 +44,7 @@ def _checkpoint(seen: Look) -> None:
     _ask_form(seen, "checkpoint")
 
 
-def _submit(run_name: str, action: str, expected_seq: int, nonce: str) -> None:
+def _submit(run_name: str, action: str, expected_seq: int, nonce: str, save: bool | None) -> None:
     """The button's callback. A press that was carried out is not carried out again, whatever is run again."""
     if st.session_state.get("tv_done_nonce") == nonce:
         return
@@ -52,7 +52,7 @@ def _submit(run_name: str, action: str, expected_seq: int, nonce: str) -> None:
     if not by.strip() or not reason.strip():
         st.session_state[OUTCOME_KEY] = Outcome(False, "Say who you are and why: both are kept with the request.")
         return
-    outcome = ask(the_poller().settings, run_name, action, by, reason, expected_seq)
+    outcome = ask(the_poller().settings, run_name, action, by, reason, expected_seq, save=save)
     st.session_state[OUTCOME_KEY] = outcome
     if outcome.is_done:
         st.session_state[WHO_KEY] = by.strip()
@@ -67,7 +67,8 @@ def _ask_form(seen: Look, action: str) -> None:
         st.rerun()
     control = seen.run.control
     st.text(f"{seen.run.name}\nNow: {control.sentence}")
-    st.text(_MEANING[action])
+    saving = seen.run.pause.why
+    st.text(_MEANING[action] + (f" {saving[0].upper()}{saving[1:]}." if action == "pause" else ""))
     nonce = f"{seen.run.name}/{action}/{control.seq}/{seen.now_ns}"
     with st.form("tv_ask_form", border=False):
         st.text_input(
@@ -75,7 +76,8 @@ def _ask_form(seen: Look, action: str) -> None:
         )
         st.text_area("Why", key="tv_ask_reason", max_chars=2000, height=80, placeholder="what you saw; a ticket number")
         label = {"pause": "Pause", "resume": "Resume", "checkpoint": "Save a checkpoint"}[action]
-        st.form_submit_button(plain(label), type="primary", on_click=_submit, args=(seen.run.name, action, control.seq, nonce))
+        asked = (seen.run.name, action, control.seq, nonce, seen.run.pause.save)
+        st.form_submit_button(plain(label), type="primary", on_click=_submit, args=asked)
     if outcome is not None:
         st.error(plain(outcome.sentence))
 

@@ -29,8 +29,8 @@ class Retention:
 class PauseSave:
     """Whether a pause saves (None = the trainer decides, which means yes) and the sentence that says why."""
 
-    save: bool | None
-    why: str
+    save: bool | None = None
+    why: str = "it saves first"
 
 
 def retention_of(reports: Sequence[CheckpointReport]) -> Retention:

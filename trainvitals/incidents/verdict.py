@@ -111,6 +111,7 @@ class VerdictInputs:
     fault: Event | None = None
     recommended_step: int | None = None
     recommended_level: str = ""
+    recommended_is_pinned: bool = False
     gpus: int = 0
 
 
@@ -367,7 +368,8 @@ def _automatic(inputs: VerdictInputs, incident: Incident | None) -> str:
 def _way_back(inputs: VerdictInputs, verb: str) -> str:
     if inputs.recommended_step is None:
         return f"{verb}: no checkpoint is verified, so look at the checkpoints before you restart anything."
-    level = f" ({inputs.recommended_level} verified)" if inputs.recommended_level else ""
+    pinned = ", pinned" if inputs.recommended_is_pinned else ""
+    level = f" ({inputs.recommended_level} verified{pinned})" if inputs.recommended_level else ""
     redo = max(0, (inputs.last_step or inputs.recommended_step) - inputs.recommended_step)
     cost = f"redoes {redo:,} step{'s' if redo != 1 else ''}"
     if inputs.gpus and inputs.typical_step_s:

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 from trainvitals.clock import Clock, SystemClock
 from trainvitals.control import inbox
-from trainvitals.control.request import read_request, submit
+from trainvitals.control.records import ControlRequest
+from trainvitals.control.request import read_request, read_status, submit
 from trainvitals.control.requests import ANNOTATION, checked_note_text
 from trainvitals.errors import ControlConflict, TrainvitalsError
 from trainvitals.masking import mask_text
@@ -53,7 +54,19 @@ def ask(
         return Outcome(False, str(conflict))
     except (TrainvitalsError, OSError) as error:
         return Outcome(False, str(error))
-    return Outcome(True, f"Asked (number {request.seq}); the trainer answers when its step ends.", request.seq)
+    older = " Its hook is older than pauses that do not save: it saves all the same." if _saves_anyway(run.dir, request) else ""
+    return Outcome(True, f"Asked (number {request.seq}); the trainer answers when its step ends.{older}", request.seq)
+
+
+def _saves_anyway(run_dir: str, request: ControlRequest) -> bool:
+    """Whether the trainer's client does not know that this pause must not save."""
+    if request.save is not False:
+        return False
+    try:
+        status = read_status(run_dir)
+    except (TrainvitalsError, OSError):
+        return False  # what it says about itself is on the page; nothing is known of this
+    return status is not None and "save" not in status.understands
 
 
 def annotate(

@@ -26,7 +26,7 @@ from trainvitals.records import (
 from trainvitals.settings import RunSettings, Settings
 from trainvitals.store.protocol import Store
 from trainvitals.web.attempts import attempts_of, phase_of
-from trainvitals.web.checkpoint_advice import card_of, newest_verified, way_back_of
+from trainvitals.web.checkpoint_advice import card_of, newest_verified, pause_of, way_back_of
 from trainvitals.web.checkpoints import CheckpointFacts, CheckpointReader
 from trainvitals.web.configuration import ConfigurationReader
 from trainvitals.web.death import newest_death, reading_words, told_in
@@ -115,6 +115,7 @@ def run_view(
         fault=_last_fault(facts.of_kind("fault"), last, now_ns),
         recommended_step=recommended.step if recommended else None,
         recommended_level=str(recommended.level) if recommended and recommended.level else "",
+        recommended_is_pinned=way_back.is_pinned,
         gpus=run.gpus,
     )
     steps_per_s = 1 / speed.step_s if speed.step_s else None
@@ -182,6 +183,7 @@ def run_view(
         choices=stored.choices,
         pinned=stored.pinned,
         rollback=way_back,
+        pause=pause_of(run, facts, way_back),
         card=card_of(run, facts.checkpoints, stored, attempts, speed.step_s, inputs.last_step_time_ns),
         starts=(starts or StartReader()).of(
             store, run.name, attempts, facts.findings, stored.history, stored.checks, [one.attempt for one in made_of], now_ns

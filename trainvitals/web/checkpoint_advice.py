@@ -8,7 +8,9 @@ from itertools import pairwise
 
 from trainvitals.incidents.checkpoint_card import GONE, CardInputs, CardRow, card
 from trainvitals.incidents.failure_rate import FailureRate, failure_rate
+from trainvitals.incidents.retention import PauseSave, pause_save
 from trainvitals.incidents.rollback import Rollback, RollbackInputs, recommend
+from trainvitals.incidents.suspect import is_about_weights
 from trainvitals.incidents.verdict import GOOD_ENDS
 from trainvitals.records import CheckpointReport, CheckpointState
 from trainvitals.settings import RunSettings
@@ -62,6 +64,17 @@ def tokens_per_step(rows: Sequence[Row], step_s: float | None, speed: MetricNow 
         return statistics.median(counted)
     told = None if speed is None else speed.usual if speed.usual is not None else speed.value
     return told * step_s if told and step_s else None
+
+
+def pause_of(run: RunSettings, facts: Facts, found: Rollback) -> PauseSave:
+    """What a pause that is asked for now does, as the watchdog decides it for the breaker."""
+    return pause_save(
+        run.save_on_pause,
+        is_trouble_open=any(one.is_open and is_about_weights(one) for one in facts.incidents),
+        safe=found.checkpoint,
+        is_pinned=found.is_pinned,
+        reports=facts.checkpoints,
+    )
 
 
 def card_of(

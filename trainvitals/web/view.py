@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from trainvitals.control.view import ControlState
 from trainvitals.incidents.checkpoint_card import CardRow as CardRow
 from trainvitals.incidents.checkpoint_card import Judgement as Judgement
+from trainvitals.incidents.retention import PauseSave as PauseSave
 from trainvitals.incidents.rollback import Rollback as Rollback
 from trainvitals.incidents.saves import SaveTime as SaveTime
 from trainvitals.incidents.triage import Check as Check
@@ -97,6 +98,7 @@ class RunView:
     reading: what could not be read or kept, "" = nothing. validations: losses on held-out data, by time. saves: how long each
     took, by step. choices: what a restart would load. pinned: path -> where it is kept from deletion. rollback: the
     recommendation with its reasons. card: how well the run saves, point by point. starts: what each start went on from.
+    pause: whether a pause would save first, and why.
     """
 
     settings: RunSettings
@@ -129,6 +131,7 @@ class RunView:
     saves: tuple[SaveTime, ...] = ()
     choices: tuple[ResumeChoice, ...] = ()
     pinned: Mapping[str, str] = field(default_factory=dict)
+    pause: PauseSave = field(default_factory=PauseSave)
     rollback: Rollback = field(default_factory=lambda: Rollback(None, ""))
     card: tuple[CardRow, ...] = ()
     starts: tuple[Start, ...] = ()
