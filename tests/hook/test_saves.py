@@ -161,6 +161,25 @@ def test_a_save_follows_a_future(run_dir, checkpoint, outcome, last):
     assert states(run_dir)[-1] == last
 
 
+class Late(concurrent.futures.Future):
+    """Done, and its callbacks have not run yet: whoever waits for a future is woken before they do."""
+
+    def add_done_callback(self, function):
+        pass
+
+
+def test_a_future_that_is_done_counts_before_its_callbacks_have_run(run_dir, checkpoint):
+    with Recorder(run_dir, run="r") as recorder:
+        futures = [Late(), Late()]
+        for step, future in enumerate(futures):
+            with recorder.saving(f"{checkpoint}-{step}", step) as save:
+                save.follow(future)
+                write(checkpoint.with_name(f"{checkpoint.name}-{step}"), a=b"a")
+            future.set_result(None)
+        assert save.wait(WAIT_S)  # the other one is seen at the end
+    assert states(run_dir).count("manifest") == 2 and "failed" not in states(run_dir)
+
+
 class Response:
     """What dcp.async_save returns with an asynchronous stager."""
 

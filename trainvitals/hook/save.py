@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import threading
+import time
 from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -39,6 +41,11 @@ class Save:
         self._staged_s: float | None = None
         self._persisted_s: float | None = None
         self._has_ended = not path
+        self._ending = threading.Lock()
+        self._settled = threading.Event()
+        if not path:
+            self._settled.set()
+        self._future: Any = None
         self._job: ManifestJob | None = None
 
     def unblocked(self) -> None:
@@ -57,23 +64,31 @@ class Save:
 
     def persisted(self) -> None:
         """All that this rank wrote is on the disk. The manifest follows in a thread."""
+        if not self._ends():
+            return
         with self._saves.guard("persisted"):
-            if self._has_ended or self._pid != os.getpid():
-                return
-            self._has_ended = True
             self._persisted_s = self._saves.now_s() - self._begun_s
             self.unblocked()
             if self._staged_s is None:
                 self._staged_s = self._persisted_s if not self.is_async else self._blocked_s
             self._saves.tell(self, "persisted", "", {**self.timing()})
             self._job = self._saves.hash(self)
+        self._settled.set()
+
+    def _ends(self) -> bool:
+        """True once, and never in a forked child."""
+        if self._pid != os.getpid():
+            return False
+        with self._ending:
+            ends, self._has_ended = not self._has_ended, True
+        return ends
 
     def failed(self, reason: object = "") -> None:
         """It did not work; whatever is on the disk is no checkpoint."""
+        if not self._ends():
+            return
+        self._settled.set()
         with self._saves.guard("failed"):
-            if self._has_ended or self._pid != os.getpid():
-                return
-            self._has_ended = True
             self.unblocked()
             text = f"{type(reason).__name__}: {reason}" if isinstance(reason, BaseException) else str(reason)
             self._saves.tell(
@@ -90,6 +105,7 @@ class Save:
                 future = future.upload_completion
             else:
                 self.staged()
+            self._future = future
             future.add_done_callback(self._future_done)
 
     def _future_done(self, future: Any) -> None:
@@ -101,9 +117,19 @@ class Save:
             else:
                 self.persisted()
 
+    def settle(self) -> None:
+        """A future that is done may not have told so yet: whoever waited for it is woken before that."""
+        with self._saves.guard("follow"):
+            if self._future is not None and self._future.done():
+                self._future_done(self._future)
+
     def wait(self, timeout_s: float) -> bool:
         """Wait, at most so long, until the manifest is written or given up; whether that came. Never needed in a loop."""
-        return self._job is None or self._job.done.wait(timeout_s)
+        until_s = time.monotonic() + timeout_s
+        self.settle()
+        if not self._settled.wait(timeout_s):
+            return False
+        return self._job is None or self._job.done.wait(max(0.0, until_s - time.monotonic()))
 
     def timing(self) -> dict[str, float | bool | None]:
         """Seconds since the begin."""

@@ -278,6 +278,7 @@ class Saves:
             return
         with self.guard("close"):
             for save in self._open:
+                save.settle()
                 if not save.has_ended:
                     save.failed("it was not finished when the trainer ended")
             self._worker.close(timeout_s)
