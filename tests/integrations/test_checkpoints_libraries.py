@@ -198,6 +198,7 @@ class TestOrbax:
     def saved(cls, tmp_path_factory):
         os.environ.setdefault("JAX_PLATFORMS", "cpu")
         numpy = pytest.importorskip("numpy")
+        pytest.importorskip("zstandard", reason="needs zstandard (make test-integrations)")
         jax = pytest.importorskip("jax", reason="needs jax (make test-integrations)")
         orbax = pytest.importorskip("orbax.checkpoint", reason="needs orbax-checkpoint (make test-integrations)")
         root = tmp_path_factory.mktemp("orbax")
@@ -220,8 +221,8 @@ class TestOrbax:
     def test_they_are_read_right(self, saved):
         reports = [inspect(path) for path in find(str(saved))]
         assert [(report.format, report.step, str(report.state)) for report in reports] == [
-            ("orbax", 100, "complete"),
-            ("orbax", 200, "complete"),
+            ("orbax", 100, "verified"),
+            ("orbax", 200, "verified"),
         ]
         assert all(report.has_optimizer and report.world_size == 1 for report in reports)
         assert all(any("the save took" in reason for reason in report.reasons) for report in reports)
@@ -238,6 +239,18 @@ class TestOrbax:
                 # Marks are known by their names, and a JSON text may lose the line feed at its end.
                 assert name.endswith(("commit_success.txt", "extra/metadata")) or kept.rstrip().endswith(b"}"), name
         assert not any(name.endswith("manifest.ocdbt") or "/d/" in name for name in unseen)
+
+    def test_each_data_file_that_is_missing_is_seen(self, saved, tmp_path):
+        for number, file in enumerate(path for path in sorted((saved / "200").rglob("*")) if path.parent.name == "d"):
+            copy = tmp_path / f"{number}" / "200"
+            shutil.copytree(saved / "200", copy)
+            (copy / file.relative_to(saved / "200")).unlink()
+            assert str(inspect(str(copy)).state) == "incomplete", file.name
+
+    def test_without_a_decompressor_a_whole_step_stays_complete(self, saved, monkeypatch):
+        monkeypatch.setattr("trainvitals.checkpoints.ocdbt_names._reader", lambda raw: None)
+        report = inspect(str(saved / "200"))
+        assert (str(report.state), "trainvitals[orbax]" in report.reasons[0]) == ("complete", True)
 
     def test_a_step_under_its_temporary_name_is_unfinished(self, saved, tmp_path):
         shutil.copytree(saved / "200", tmp_path / "200.orbax-checkpoint-tmp")
