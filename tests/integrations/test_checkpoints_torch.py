@@ -99,6 +99,7 @@ def test_each_missing_file_that_a_load_needs_makes_it_incomplete(saved, mode, tm
         assert str(inspect(str(copy)).state) == "incomplete", file
 
 
+@pytest.mark.filterwarnings("ignore:torch.distributed is")
 def test_a_save_over_an_older_checkpoint_that_dies_before_its_end_is_never_verified(saved, tmp_path):
     source = saved("sync")
     shutil.copytree(source, tmp_path / "step-500")
