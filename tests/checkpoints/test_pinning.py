@@ -14,8 +14,9 @@ from pathlib import Path
 
 import pytest
 from checkpoint_makers import huggingface_parts, torch_zip_bytes, write_parts
+from layout_makers import llm_c
 
-from trainvitals import checkpoints
+from trainvitals import checkpoints, manifest
 from trainvitals.checkpoints import pin_tree, pinning
 from trainvitals.checkpoints.pinning import CannotPin, pin, pins, release, still_holds, tidy
 from trainvitals.records import CheckpointState
@@ -131,6 +132,30 @@ def test_a_single_file_is_pinned_under_its_name(tmp_path: Path) -> None:
     assert Path(made.path).stat().st_ino == file.stat().st_ino and Path(made.path).name == file.name
     file.unlink()
     assert Path(made.path).is_file() and pins(str(tmp_path)) == [made.path]
+
+
+def test_files_that_are_one_checkpoint_together_are_pinned_and_let_go_together(tmp_path: Path) -> None:
+    parts = llm_c(500, ranks=2)
+    for name, data in {**parts, **llm_c(400, ranks=2)}.items():
+        (tmp_path / name).write_bytes(data)
+    main = tmp_path / "model_00000500.bin"
+    made = pin(str(main))
+    assert made.files == len(parts) and pins(str(tmp_path)) == [made.path]
+    for name in parts:
+        (tmp_path / name).unlink()
+    report = checkpoints.inspect(made.path)
+    assert report.state is CheckpointState.VERIFIED and report.step == 500 and report.has_optimizer
+    release(made.path)
+    assert not (tmp_path / ".trainvitals-pinned").exists()
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(llm_c(400, ranks=2))
+
+
+def test_the_manifest_beside_a_file_goes_with_it(tmp_path: Path) -> None:
+    file = tmp_path / "epoch=1-step=500.ckpt"
+    file.write_bytes(torch_zip_bytes({"state_dict": {}, "global_step": 500}))
+    Path(manifest.beside(str(file))).write_text("{}")
+    made = pin(str(file))
+    assert made.files == 2 and pins(str(tmp_path)) == [made.path] and Path(manifest.beside(made.path)).is_file()
 
 
 def test_a_file_that_the_next_save_writes_over_is_copied_and_keeps_its_bytes(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-# ruff: noqa: PTH208
+# ruff: noqa: PTH119, PTH208
 """The files of a checkpoint as a tree below a directory descriptor, and how a second tree of the same files is made.
 
 Everything is named relative to open directories and opened without following links, so that nobody can swap one in between.
@@ -11,12 +11,14 @@ import fcntl
 import os
 import shutil
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import groupby
 
+from trainvitals import manifest
 from trainvitals.checkpoints.files import MAX_DEPTH, MAX_FILES, printable
+from trainvitals.checkpoints.names import others_of
 
 DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 #: Errors of a hard link that a copy does not have.
@@ -64,7 +66,10 @@ def directory_of(root_fd: int, path: str) -> Iterator[int]:
 
 
 def read_tree(root_fd: int, name: str) -> Tree:
-    """Everything below ``name``, or that one file. Raises ``CannotPin`` for anything but plain files and directories."""
+    """Everything below ``name``, or that file and those beside it that are one checkpoint with it.
+
+    Raises ``CannotPin`` for anything but plain files and directories.
+    """
     files: list[File] = []
     directories: list[tuple[str, int]] = []
     waiting = [name]
@@ -79,7 +84,7 @@ def read_tree(root_fd: int, name: str) -> Tree:
                 directories.append((path, stat.S_IMODE(info.st_mode)))
                 _take(above_fd, own_name, path, files, waiting)
             elif path == name:
-                files.append(_file(path, info))
+                files += [_file(path, info), *_beside(above_fd, name)]
         if len(files) + len(waiting) > MAX_FILES:
             raise CannotPin(f"it has more than {MAX_FILES:,} files")
     return Tree(tuple(sorted(files, key=lambda file: file.name)), tuple(directories))
@@ -97,6 +102,17 @@ def _take(above_fd: int, own_name: str, path: str, files: list[File], waiting: l
                 files.append(_file(f"{path}/{child}", info))
     finally:
         os.close(descriptor)
+
+
+def companions(name: str, names: Iterable[str]) -> list[str]:
+    """Those of ``names`` that are one checkpoint with the file ``name``: llm.c's states, Composer's ranks, the manifest."""
+    pattern, manifest_name = others_of(name), os.path.basename(manifest.beside(name))
+    return sorted(other for other in names if other == manifest_name or (pattern is not None and pattern.match(other)))
+
+
+def _beside(directory_fd: int, name: str) -> list[File]:
+    found = companions(name, os.listdir(directory_fd))
+    return [_file(other, os.stat(other, dir_fd=directory_fd, follow_symlinks=False)) for other in found]
 
 
 def _file(path: str, info: os.stat_result) -> File:

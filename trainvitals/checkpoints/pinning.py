@@ -20,12 +20,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from trainvitals.checkpoints.files import printable, reason
+from trainvitals.checkpoints.names import stands_for
 from trainvitals.checkpoints.parts import step_from_name
 from trainvitals.checkpoints.pin_tree import (
     DIRECTORY,
     NO_LINKS,
     CannotPin,
     Tree,
+    companions,
     copy_tree,
     directory_of,
     link_tree,
@@ -100,7 +102,8 @@ def pins(directory: str) -> list[str]:
         return []
     except (OSError, ValueError) as error:
         raise CannotPin(f"{printable(directory)}: {reason(error)}") from error
-    kept = sorted(name for name in names if name not in (_BUILDING, _GOING))
+    parts = {other for name in names for other in companions(name, names)}
+    kept = sorted(name for name in names if name not in (_BUILDING, _GOING) and name not in parts and stands_for(name) is None)
     return [os.path.join(os.path.abspath(directory), PIN_DIRECTORY, name) for name in kept]
 
 
@@ -141,7 +144,8 @@ def release(pinned: str) -> None:
             remove(pins_fd, _GOING)
             # Half a checkpoint must never stand under its name: it gets another one first.
             with _directory(pins_fd, _GOING) as going_fd:
-                os.rename(name, name, src_dir_fd=pins_fd, dst_dir_fd=going_fd)
+                for part in (name, *companions(name, os.listdir(pins_fd))):
+                    os.rename(part, part, src_dir_fd=pins_fd, dst_dir_fd=going_fd)
             remove(pins_fd, _GOING)
         with contextlib.suppress(OSError):  # not empty: another pin lies there
             os.rmdir(directory)
@@ -226,7 +230,8 @@ def _build(parent_fd: int, build_fd: int, path: str, source: Tree, copy_limit_by
         except OSError as error:
             if error.errno not in NO_LINKS or source.bytes > copy_limit_bytes:
                 raise
-            remove(build_fd, os.path.basename(path))
+            for part in os.listdir(build_fd):
+                remove(build_fd, part)
         else:
             return "links"
     if source.bytes > copy_limit_bytes:
@@ -261,7 +266,17 @@ def _is_same(source: Tree, made: Tree, *, is_linked: bool) -> bool:
 
 
 def _rename_new(build_fd: int, pins_fd: int, name: str) -> None:
-    """Move without ever taking the place of anything: a directory that is not empty is never replaced, a file is linked."""
+    """Move without ever taking the place of anything: a directory that is not empty is never replaced, a file is linked.
+
+    What a checkpoint is called by comes last: before, nothing is there.
+    """
+    for part in companions(name, os.listdir(build_fd)):
+        _move(build_fd, pins_fd, part)
+    _move(build_fd, pins_fd, name)
+    os.fsync(pins_fd)
+
+
+def _move(build_fd: int, pins_fd: int, name: str) -> None:
     is_moved = False
     if not stat.S_ISDIR(os.stat(name, dir_fd=build_fd, follow_symlinks=False).st_mode):
         try:
@@ -274,15 +289,17 @@ def _rename_new(build_fd: int, pins_fd: int, name: str) -> None:
             is_moved = True
     if not is_moved:
         os.rename(name, name, src_dir_fd=build_fd, dst_dir_fd=pins_fd)
-    os.fsync(pins_fd)
 
 
 def _tidy(parent: str, parent_fd: int, pins_fd: int) -> None:
     remove(pins_fd, _GOING)
+    names = os.listdir(pins_fd)
+    for orphan in (name for name in names if (first := stands_for(name)) is not None and first not in names):
+        remove(pins_fd, orphan)
     if not _exists(pins_fd, _BUILDING):
         return
     with _directory(pins_fd, _BUILDING, make=False) as build_fd:
-        for name in os.listdir(build_fd):
+        for name in (name for name in os.listdir(build_fd) if stands_for(name) is None):
             is_last = not _exists(pins_fd, name) and not _is_still_there(parent_fd, build_fd, name)
             # Whoever was killed here may have saved the last names of a checkpoint that the trainer has deleted since.
             if is_last and _is_whole(os.path.join(parent, PIN_DIRECTORY, _BUILDING, name)):
