@@ -23,6 +23,7 @@ from checkpoint_runs import (
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from trainvitals.detect.checkpoint_book import CheckpointBook
 from trainvitals.detect.engine import Engine
 from trainvitals.detect.save_schedule import SaveSchedule
 from trainvitals.detect.tunables import TUNABLES
@@ -332,6 +333,24 @@ def test_a_thousand_damaged_checkpoints_are_told_in_bounded_findings():
     found = findings(run)
     assert len(found) == 11
     assert any("more checkpoints are incomplete or corrupt" in f.message for f in found)
+
+
+def test_a_damaged_checkpoint_is_not_forgotten_among_hundreds_of_good_ones():
+    run = [step(1, 0), report(1, "corrupt", 1), *(report(n, "verified", n, written=n) for n in range(2, 400)), at(401)]
+    run += [*(report(n, "verifying", 500 + n, written=n) for n in range(2, 50)), at(600)]
+    run += [*(report(n, "verified", 600 + n, written=n) for n in range(2, 50)), at(700)]
+    (found,) = findings(run)
+    assert (found.rule, found.is_open) == ("checkpoint_corrupt", True)
+
+
+def test_a_pinned_copy_is_no_save_of_its_own():
+    book = CheckpointBook()
+    for number in (1, 2):
+        saved = report(number, "verified", number)
+        book.take(saved.data, saved.time_ns)
+        pinned = report(number, "verified", 50 + number, written=number, path=f"/c/.trainvitals-pinned/checkpoint-{number}")
+        book.take(pinned.data, pinned.time_ns)
+    assert (book.completed, len(book.entries)) == (2, 4)
 
 
 # -- checkpoint_no_optimizer ----------------------------------------------------------------------------------------

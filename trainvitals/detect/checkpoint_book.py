@@ -34,12 +34,13 @@ class CheckpointBook(Stateful):
     last written at the moment it was first complete: the age that a trainer's own tidying does not change), changed_ns.
     """
 
-    STATE = ("entries", "completed")
+    STATE = ("entries", "completed", "_forgotten_ns")
 
     def __init__(self) -> None:
         self.entries: dict[str, Entry] = {}
         #: Checkpoints that were ever seen complete, deleted ones included.
         self.completed = 0
+        self._forgotten_ns = -1  # born_ns of the youngest that was forgotten
 
     def take(self, data: Mapping[str, Any], time_ns: int | None) -> tuple[Entry | None, Entry] | None:
         """The entry before (None: a new one) and after; None for what is no report."""
@@ -63,7 +64,8 @@ class CheckpointBook(Stateful):
         is_written_anew = born_ns is None or not was_good or (before is not None and before["modified_ns"] != modified_ns)
         if state in GOOD and is_written_anew and not is_stripped:
             born_ns = time_ns if modified_ns is None else modified_ns
-            self.completed += before is None or not before["was_good"] or before["step"] != step
+            is_new = before is None or not before["was_good"] or before["step"] != step
+            self.completed += is_new and not self._is_counted(key, born_ns, step)
         after: Entry = {
             "path": key,
             "name": printable(path.rstrip("/").rsplit("/", 1)[-1], MAX_NAME_CHARACTERS),
@@ -98,11 +100,20 @@ class CheckpointBook(Stateful):
         """Good ones right in one directory, the one written last first."""
         return (entry for entry in self.good() if entry["path"].rpartition("/")[0] == directory.rstrip("/"))
 
+    def _is_counted(self, key: str, born_ns: int | None, step: int | None) -> bool:
+        """Whether it was counted before: one that was forgotten since, or a pinned copy of one that is known."""
+        if born_ns is None or born_ns <= self._forgotten_ns:
+            return born_ns is not None
+        return any(
+            e["path"] != key and e["is_good"] and (e["born_ns"], e["step"]) == (born_ns, step) for e in self.entries.values()
+        )
+
     def _forget(self) -> None:
         while len(self.entries) > MAX_KNOWN:
             oldest = min(
-                self.entries.values(), key=lambda entry: (entry["born_ns"] or entry["modified_ns"] or 0, entry["step"] or 0)
+                self.entries.values(), key=lambda entry: (entry["state"] in BAD, entry["born_ns"] or entry["modified_ns"] or 0)
             )
+            self._forgotten_ns = max(self._forgotten_ns, oldest["born_ns"] or -1)
             del self.entries[oldest["path"]]
 
 

@@ -118,12 +118,9 @@ class CheckpointDetector(FamilyDetector):
             highest_step=self._highest_step, slack_steps=self.context.gap_steps,
         )  # fmt: skip
         self._start_ns = self._told_step = None
-        book = self._saves.book
-        missed = (
-            None
-            if book.completed and not self._was_live
-            else resume.missed(began, book, self._saves.told.last_step, self._saves.told_before)
-        )
+        book, missed = self._saves.book, None
+        if self._was_live or not book.completed:
+            missed = resume.missed(began, book, self._saves.told.last_step, self._saves.told_before)
         self._highest_step = max(from_step, 0)
         if missed is not None:
             self._tell_behind(began, missed)
@@ -181,10 +178,10 @@ class CheckpointDetector(FamilyDetector):
         picked = None if path is None else path_key(path)
         choice: dict[str, Any] = {
             "directory": key, "path": picked, "step": whole(data.get("step")), "how": printable(str(data.get("how") or ""), 100),
-            "problem": problem, "since_ns": self._now_ns, "is_wrong_ns": None,
+            "problem": problem, "is_wrong_ns": None,
         }  # fmt: skip
         if before is not None and before["path"] == picked:
-            choice |= {"since_ns": before["since_ns"], "is_wrong_ns": before["is_wrong_ns"]}
+            choice["is_wrong_ns"] = before["is_wrong_ns"]
         self._choices[key] = choice
         while len(self._choices) > MAX_DIRECTORIES:
             self._choices.pop(next(iter(self._choices)))
