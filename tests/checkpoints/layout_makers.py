@@ -189,20 +189,27 @@ def zarr3_index(places: list[tuple[int, int]]) -> bytes:
 MANIFEST, NODE = b"\x0c\xdb\x3a\x2a", b"\x0c\xdb\x20\xde"
 
 
-def orbax(processes: int = 1, optimizer: bool = True) -> Parts:
+def orbax(processes: int = 1, optimizer: bool = True, readable: bool = False, timed: bool = True) -> Parts:
+    """readable: manifests and nodes are not compressed, so that everybody can tell which data files they name. timed: the times
+    of the save stand in it, which makes a note."""
+    times = {"init_timestamp_nsecs": 1795980665651615626, "commit_timestamp_nsecs": 1795980667651615626}
+    data = {process: f"{process:032x}" for process in range(processes)}
+    root = "00000000000000000000000000000abc"
+    node = ocdbt_node(list(data.values())) if readable else ocdbt_record(NODE)
+    manifest = ocdbt_manifest([*data.values(), root]) if readable else ocdbt_record(MANIFEST)
     keys = [("params", "w"), *([("opt_state", "mu", "w")] if optimizer else [])]
     tree = {str(key): {"key_metadata": [{"key": part, "key_type": 2} for part in key], "value_metadata": {}} for key in keys}
     parts: Parts = {}
     for process in range(processes):
         place = f"state/ocdbt.process_{process}/"
-        parts[f"{place}d/{process:032x}"] = zstd_frame(bytes(2500)) + ocdbt_record(NODE)
-        parts[f"{place}manifest.ocdbt"] = ocdbt_record(MANIFEST)
+        parts[f"{place}d/{data[process]}"] = zstd_frame(bytes(2500)) + node
+        parts[f"{place}manifest.ocdbt"] = manifest
         parts[f"state/array_metadatas/process_{process}"] = b'{"array_metadatas": []}'
     return parts | {
         "state/_METADATA": json.dumps({"tree_metadata": tree, "use_ocdbt": True}).encode(),
-        "state/d/00000000000000000000000000000abc": ocdbt_record(NODE),
-        "state/manifest.ocdbt": ocdbt_record(MANIFEST),
-        "_CHECKPOINT_METADATA": b'{"init_timestamp_nsecs": 1795980665651615626, "commit_timestamp_nsecs": 1795980667651615626}',
+        f"state/d/{root}": node,
+        "state/manifest.ocdbt": manifest,
+        "_CHECKPOINT_METADATA": json.dumps(times if timed else {"item_handlers": {}}).encode(),
     }
 
 
@@ -236,7 +243,7 @@ SAMPLES: dict[str, tuple[str, int | None, Callable[[Path], Path]]] = {
     "deepspeed universal": ("deepspeed_universal", 50, in_directory("global_step50_universal", universal)),
     "nanogpt": ("nanogpt", 500, as_file(nanogpt)),
     "llm.c": ("llm_c", 500, as_file(llm_c)),
-    "orbax": ("orbax", 500, in_directory("500", lambda: orbax(processes=2))),
+    "orbax": ("orbax", 500, in_directory("500", lambda: orbax(processes=2, readable=True, timed=False))),
     "huggingface": ("huggingface", 500, in_directory("checkpoint-500", lambda: make.huggingface_parts(500))),
     "torchtitan": ("dcp", 500, in_directory("step-500", lambda: dcp.parts(dcp.TORCHTITAN, 2, dcp.TORCHTITAN_OBJECTS))),
     "safetensors": ("safetensors", None, as_file(lambda: {"model.safetensors": make.safetensors_bytes({"w": ("F32", (8, 4))})})),
