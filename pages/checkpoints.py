@@ -95,7 +95,7 @@ def frame(seen: Look, reports: list[CheckpointReport]) -> pd.DataFrame:
             "step": [fmt.step(report.step) for report in reports],
             "state": [f"{LOOKS[report.state][1]} {report.state.value.replace('_', ' ')}" for report in reports],
             "mark": [words.marks_of(report, run, around) for report in reports],
-            "reasons": ["; ".join(report.reasons) for report in reports],
+            "notes": ["; ".join(report.reasons) for report in reports],
             "verified by": [words.level_of(report) if report.level is not None else "–" for report in reports],
             "optimizer": [fmt.UNKNOWN if report.state in GOING else OPTIMIZER[report.has_optimizer] for report in reports],
             "training waited": [words.took(words.save_for(report, run.saves)) for report in reports],
@@ -115,7 +115,7 @@ def table(seen: Look) -> None:
     event = st.dataframe(
         shown, hide_index=True, key="tv_checkpoint_table", on_select="rerun", selection_mode="single-row",
         height=table_height(len(shown), 360),
-        column_config={"mark": st.column_config.TextColumn(width=150), "reasons": st.column_config.TextColumn(width=150)},
+        column_config={"mark": st.column_config.TextColumn(width=150), "notes": st.column_config.TextColumn(width=150)},
     )  # fmt: skip
     left = len(seen.run.checkpoints) - len(reports)
     if left:

@@ -279,7 +279,7 @@ def _sharded(newest: CheckpointReport | None, gpus: int) -> CardRow:
     ranks = newest.world_size or gpus or None
     value = f"{newest.files:,} file{'s' if newest.files != 1 else ''}, largest {_percent(share)}"
     said = f"{_bytes(newest.bytes)} in all, the largest file {_bytes(newest.largest_file_bytes)}" + (
-        f", {ranks:,} ranks" if ranks else ""
+        f", {ranks:,} rank{'s' if ranks != 1 else ''}" if ranks else ""
     )
     if share <= 0.5:
         return CardRow(key, title, Judgement.GOOD, value, f"{said}.")

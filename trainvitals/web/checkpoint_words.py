@@ -10,6 +10,7 @@ from trainvitals.charts.checkpoints import DAMAGED, GOING, LOOKS, WHOLE, lanes_o
 from trainvitals.charts.save_bars import save_sentence
 from trainvitals.incidents.amounts import gpu_hours
 from trainvitals.incidents.checkpoint_card import GONE
+from trainvitals.incidents.suspect import is_about_weights
 from trainvitals.records import CheckpointReport, CheckpointState, ContentProof, ResumeChoice, VerificationLevel
 from trainvitals.web import format as fmt
 from trainvitals.web.death import Line
@@ -38,13 +39,18 @@ def safe_sentence(run: RunView) -> str:
     if safe is None:
         return back.why or "No checkpoint is verified yet: none can be called safe."
     parts = [f"step {fmt.step(safe.step)}", f"{level_of(safe)} verified"]
-    if back.onset_step is not None and safe.step is not None and safe.step < back.onset_step:
+    if _is_sick(run) and back.onset_step is not None and safe.step is not None and safe.step < back.onset_step:
         parts.append(f"{back.onset_step - safe.step:,} steps before the onset at step {fmt.step(back.onset_step)}")
     if safe.has_optimizer is False:
         parts.append("WITHOUT optimizer state: expect a rebound")
     if back.is_pinned:
         parts.append("kept from deletion")
     return f"Safe: {', '.join(parts)}."
+
+
+def _is_sick(run: RunView) -> bool:
+    """An onset of which nobody needs to know any more is not told."""
+    return any(one.is_open and is_about_weights(one) for one in run.incidents)
 
 
 def cost_sentence(run: RunView) -> str:
@@ -71,7 +77,7 @@ def way_back_lines(run: RunView) -> tuple[Line, ...]:
         lines.append(Line("why this one", back.why))
         if not back.command.text:
             lines.append(Line("command", f"{back.command.problem or 'not known'}."))
-    if back.skip is not None:
+    if back.skip is not None and _is_sick(run):
         lines.append(Line("data", back.skip.sentence))
     return tuple(line for line in lines if line.value)
 
