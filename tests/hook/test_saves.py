@@ -545,3 +545,32 @@ def test_a_manifest_that_cannot_be_used_is_told_at_the_resume(run_dir, checkpoin
     with Recorder(run_dir, run="r") as recorder:
         recorder.resumed(10, path=checkpoint)
     assert "cannot be used: schema '99'" in events(run_dir, "message")[-1]["text"]
+
+
+def test_a_manifest_beside_a_file_that_was_deleted_goes_with_the_next_save(run_dir, tmp_path):
+    with Recorder(run_dir, run="r") as recorder:
+        for step in (1, 2):
+            path = tmp_path / f"step={step}.ckpt"
+            with recorder.saving(path, step) as save:
+                path.write_bytes(b"x")
+            assert save.wait(WAIT_S)
+        (tmp_path / "step=1.ckpt").unlink()
+        with recorder.saving(tmp_path / "step=3.ckpt", 3):
+            (tmp_path / "step=3.ckpt").write_bytes(b"x")
+    names = sorted(path.name for path in tmp_path.iterdir() if "step" in path.name)
+    assert names == [f"step={step}.ckpt{more}" for step in (2, 3) for more in ("", ".ckpt_manifest.json")]
+    assert_true(tmp_path / "step=2.ckpt")
+
+
+def test_numbers_of_the_manifest_are_those_of_its_step_also_when_later_steps_were_logged(run_dir, checkpoint):
+    with Recorder(run_dir, run="r") as recorder:
+        recorder.log(1, loss=5.0)
+        save = recorder.saving(checkpoint, 2, is_async=True)
+        recorder.log(2, loss=4.0, lr=0.1)  # a step that waited for the device
+        write(checkpoint, a=b"a")
+        for step in range(3, 30):
+            recorder.log(step, loss=1.0)
+        save.persisted()
+    found = read(checkpoint)
+    assert (found.loss, found.lr) == (4.0, 0.1)
+    assert found.loss_ema == pytest.approx(5.0 - 0.02)
