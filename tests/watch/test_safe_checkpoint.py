@@ -139,6 +139,19 @@ def test_a_restart_of_the_watchdog_goes_on_with_its_pins(place):
     place.settle()
     assert place.pinned() == ["checkpoint-400"] and len(place.events("pin")) == events
     assert place.safe.rollback.checkpoint.path.endswith(".trainvitals-pinned/checkpoint-400")
+    (kept,) = place.safe.to_state()["pins"].values()
+    place.safe.restore(place.safe.to_state())  # what was proven of it is not forgotten
+    assert list(place.safe.to_state()["pins"].values()) == [kept]
+
+
+def test_a_run_that_was_given_up_long_ago_is_left_as_it_is(place):
+    for step in range(1, 471):
+        place.train(step, 1, 2.0 if step <= 450 else 4.0, seed=step)
+        if step % 100 == 0:
+            place.save(step)
+    place.clock.advance(2 * 86_400)
+    place.settle()
+    assert place.safe.rollback.onset_step == 451 and place.pinned() == []
 
 
 def test_a_state_that_is_lost_finds_the_pins_on_the_disk_again(place):

@@ -182,11 +182,12 @@ def _episode(incident: Incident, stretch: Sequence[Finding]) -> Incident:
     )
 
 
-def _rank(checkpoint: CheckpointReport) -> tuple[bool, int, int, int]:
+def _rank(checkpoint: CheckpointReport) -> tuple[bool, int, int, bool, int]:
     """Weights without the optimizer restart with a rebound, so they are the second choice at any age; of two copies of one step
-    the one that more was proven of."""
+    the one that more was proven of, then the one whose name no other save will take."""
+    has_own_name = str(checkpoint.step) in checkpoint.path.rstrip("/").rsplit("/", 1)[-1]
     level = LEVEL_RANK[checkpoint.level] if checkpoint.level is not None else -1
-    return (checkpoint.has_optimizer is not False, checkpoint.step or 0, level, checkpoint.modified_at_ns or 0)
+    return (checkpoint.has_optimizer is not False, checkpoint.step or 0, level, has_own_name, checkpoint.modified_at_ns or 0)
 
 
 def _rejected(inputs: RollbackInputs) -> dict[str, str]:

@@ -66,6 +66,10 @@ SYMPTOMS: dict[str, Symptom] = {
             "See which checkpoint was loaded and why: the pointer file, the load path in the launch script, markers of unfinished saves.",
         ),
         Symptom(
+            "the safe checkpoint is about to go", "the trainer's own retention", "code",
+            "Copy the checkpoint, or pause without a save (control pause --no-save); then see why it could not be kept.",
+        ),
+        Symptom(
             "a checkpoint without optimizer state", "settings of the save", "code",
             "See save_only_model, --no-save-optim and their relatives, and what changed since the last whole checkpoint.",
         ),
@@ -84,6 +88,7 @@ _BY_RULE = {
     "checkpoint_no_optimizer": "a checkpoint without optimizer state",
     "checkpoint_stuck": "saves are late, hang or block", "checkpoint_overdue": "saves are late, hang or block",
     "checkpoint_blocking": "saves are late, hang or block",
+    "checkpoint_safe_expiring": "the safe checkpoint is about to go",
     "rank_loss_mismatch": "ranks disagree on the loss", "breaker_trip": "loss jumps or diverges", "breaker_alert": "loss jumps or diverges",
 }  # fmt: skip
 #: What the watchdog did about a symptom; it names the symptom only when nothing else does.

@@ -15,6 +15,7 @@ from typing import Any
 
 from trainvitals.checkpoints.files import printable
 from trainvitals.checkpoints.pinning import is_rewritten_in_place, original_path, pin_path
+from trainvitals.checkpoints.watcher import report_from_mapping, report_to_mapping
 from trainvitals.identity import event_id
 from trainvitals.incidents.grouping import finding_from_mapping, incident_from_mapping
 from trainvitals.incidents.retention import PauseSave, pause_save, retention_of, saves_until_deleted, steps_until_deleted
@@ -29,6 +30,7 @@ from trainvitals.watch.pin_work import Done, Job, PinWork
 RULE = "checkpoint_safe_expiring"
 #: Looked at again after so long even when nothing happened: time alone ends a pin, and a pin can be damaged from outside.
 LOOK_AGAIN_NS = 60 * 10**9
+HISTORY_NS = 86_400 * 10**9
 MAX_INCIDENTS, MAX_FINDINGS, MAX_ATTEMPTS = 30, 300, 200
 _GONE = frozenset({CheckpointState.DELETING, CheckpointState.DELETED})
 
@@ -56,9 +58,11 @@ class SafeCheckpoint:
         self._findings: dict[str, Finding] = {}
         self._gaps: deque[int] = deque(maxlen=21)
         self._last_step: int | None = None
+        self._last_step_ns: int | None = None
         self._why_not: dict[str, str] = {}
         self._expiring: Finding | None = None
         self._rollback = Rollback(None, "")
+        self._remembered: dict[str, CheckpointReport] = {}
         self._pin_directories: set[str] = set()
         self._looked_in: set[str] = set()
         self._is_due = False
@@ -76,6 +80,7 @@ class SafeCheckpoint:
             attempt.first_step = record.step if attempt.first_step is None else attempt.first_step
             attempt.last_step = max(record.step, attempt.last_step or 0)
             self._last_step = record.step
+            self._last_step_ns = record.time_ns if record.time_ns is not None else self._last_step_ns
         elif record.kind == "attempt_start" and record.attempt is not None:
             attempt = self._attempt(record.attempt, record.time_ns)
             resumed = record.data.get("resumed_from_step")
@@ -149,8 +154,9 @@ class SafeCheckpoint:
             "incidents": [asdict(one) for one in self._incidents.values()],
             "findings": [asdict(one) for one in self._findings.values()],
             "gaps": list(self._gaps),
-            "last_step": self._last_step,
+            "last_step": [self._last_step, self._last_step_ns],
             "shown": sorted(self._shown),
+            "pins": {path: report_to_mapping(report) for path, report in {**self._remembered, **self._pins}.items()},
             "directories": sorted(self._pin_directories),
             "expiring": None if self._expiring is None else asdict(self._expiring),
         }
@@ -162,7 +168,8 @@ class SafeCheckpoint:
         self._incidents = {one["id"]: incident_from_mapping(one) for one in state["incidents"]}
         self._findings = {one["id"]: finding_from_mapping(one) for one in state["findings"]}
         self._gaps = deque(state["gaps"], maxlen=21)
-        self._last_step = state["last_step"]
+        self._last_step, self._last_step_ns = state["last_step"]
+        self._remembered = {path: report_from_mapping(report) for path, report in state["pins"].items()}
         self._shown = set(state["shown"])
         self._pin_directories = set(state["directories"])
         self._expiring = finding_from_mapping(state["expiring"]) if state["expiring"] else None
@@ -217,7 +224,9 @@ class SafeCheckpoint:
             originals={one.path for one in self._known if one.state not in _GONE},
         )
         jobs = [Job("release", path, why=why) for path, why in decided.release.items()]
-        if decided.pin is not None and self._watch.pin_safe_checkpoint:
+        # A run that was given up long ago is left as it is.
+        is_alive = self._last_step_ns is None or now_ns - self._last_step_ns <= HISTORY_NS
+        if decided.pin is not None and self._watch.pin_safe_checkpoint and is_alive:
             jobs.append(Job("pin", decided.pin.path, decided.pin, copy_limit_bytes=self._watch.pin_copy_max_bytes))
         if is_late:
             jobs += [Job("check", path, report) for path, report in self._pins.items() if path not in decided.release]
@@ -229,7 +238,7 @@ class SafeCheckpoint:
         name = printable(job.path.rstrip("/").rsplit("/", 1)[-1], 100)
         if job.kind == "look":
             for made, report in done.made:
-                self._pins[made.path] = report
+                self._pins[made.path] = self._as_remembered(report)
             return [] if not done.problem else [self._event(job.path, "failed", f"cannot look for pins: {done.problem}", now_ns)]
         if job.kind == "pin":
             if done.problem:
@@ -257,8 +266,19 @@ class SafeCheckpoint:
             return [event, *self._forget(job.path, now_ns)]
         return []
 
+    def _as_remembered(self, seen: CheckpointReport) -> CheckpointReport:
+        """What was proven of a pin before a restart of the watchdog, when its files are still those."""
+        known = self._remembered.get(seen.path)
+        is_same = known is not None and (seen.files, seen.bytes, seen.modified_at_ns) == (
+            known.files,
+            known.bytes,
+            known.modified_at_ns,
+        )
+        return known if known is not None and is_same and seen.state is CheckpointState.VERIFIED else seen
+
     def _forget(self, path: str, now_ns: int) -> list[Event]:
         report = self._pins.pop(path, None)
+        self._remembered.pop(path, None)
         if report is None or path not in self._shown:
             return []
         self._shown.discard(path)

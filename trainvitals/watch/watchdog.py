@@ -183,7 +183,8 @@ class Watchdog:
         scan = self._scanner.poll()
         if scan is not None:
             self._take_scan(scan, now_ns)
-        self._found(self._guarded(lambda: self._safe.poll(now_ns, self._sources.attempt)), now_ns)
+        if not is_behind:  # what is read later may say that it is over
+            self._found(self._guarded(lambda: self._safe.poll(now_ns, self._sources.attempt)), now_ns)
         for event in self._safe.take_events():
             self._add_event(event)
             self._pending.announcements.append(event.text)
