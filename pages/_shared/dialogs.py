@@ -98,6 +98,11 @@ def _roll_back(seen: Look) -> None:
         f"Safe checkpoint: step {fmt.step(safe.step)}, verified by {level}, {optimizer}, {fmt.size(safe.bytes)}.\n"
         f"{rollback_cost(seen.run)}"
     )
+    if not safe.path.isprintable():
+        st.text(
+            "Its path holds control characters, so there is no command to copy: a terminal would act on them. Type it by hand."
+        )
+        return
     st.text("Nothing is done from here: your scheduler starts the trainer. On its host, from the checkout:")
     commands = rollback_commands(seen.run.settings.dir, safe.path, st.session_state.get(WHO_KEY) or "YOUR NAME", "WHY")
     st.code("\n".join(commands), language=None, wrap_lines=True)

@@ -22,7 +22,8 @@ from trainvitals.web.checkpoint_advice import failures_of, way_back_of
 from trainvitals.web.checkpoints import CheckpointReader, pinned_by
 from trainvitals.web.facts import checkpoint_of, sort_out
 from trainvitals.web.process import read_control
-from trainvitals.web.view import AttemptView, RunView
+from trainvitals.web.starts import StartReader
+from trainvitals.web.view import AttemptView, RunView, Start
 
 NOW = 1_800_000_000 * 10**9
 HOSTILE = "<img src=x onerror=alert(1)> ![a](http://evil.invalid) \x1b[31m"
@@ -244,3 +245,31 @@ def test_ten_thousand_checkpoints_cost_a_look_little(store: SqliteStore, tmp_pat
     advice_s = time.perf_counter() - begun
     assert back.checkpoint is not None and back.checkpoint.step == 109_999
     assert again_s < 1.0 and advice_s < 2.0
+
+
+class Counting:
+    """A store that counts how often rows are read."""
+
+    def __init__(self, store: SqliteStore) -> None:
+        self._store, self.reads = store, 0
+
+    def __getattr__(self, name: str) -> object:
+        if name == "raw":
+            self.reads += 1
+        return getattr(self._store, name)
+
+
+def test_losses_around_a_start_are_read_once_and_those_of_one_that_ended_early_are_not_read_for_ever(
+    store: SqliteStore, seen: RunView
+) -> None:
+    counting = Counting(store)
+    reader = StartReader()
+    short = replace(seen.attempts[1], number=3, first_step=2300, last_step=2301, ended_ns=NOW - 3600 * 10**9)
+
+    def look() -> tuple[Start, ...]:
+        return reader.of(counting, sample.RUN, [*seen.attempts, short], (), seen.checkpoint_history, {}, (), NOW)  # type: ignore[arg-type]
+
+    first = look()
+    assert [one.attempt for one in first] == [2, 3] and first[0].loss_after is not None and first[1].loss_after is None
+    reads = counting.reads
+    assert look() == first and counting.reads == reads

@@ -228,7 +228,7 @@ def _best_interval(steps: int | None, blocked_s: float | None, inputs: CardInput
     if not steps or not inputs.step_s:
         return CardRow(key, title, Judgement.UNKNOWN, "interval not known", f"{seen}.")
     cost_s = max(blocked_s, 1e-3)
-    interval_s = steps * inputs.step_s
+    interval_s = max(steps * inputs.step_s, cost_s)
     best_s, low_s, high_s = (best_interval_s(cost_s, one) for one in (rate.mtbf_s, rate.least_s, rate.most_s))
     in_steps = [max(1, round(one / inputs.step_s)) for one in (best_s, low_s, high_s)]
     # Judged by the most favourable rate that the evidence allows: no advice out of chance.

@@ -29,7 +29,7 @@ class FailureRate:
 
 def failure_rate(failures: int, observed_s: float) -> FailureRate:
     """Exact limits for failures that come at random (Poisson), observed for a time that no failure ended."""
-    if failures < FEWEST_FAILURES or observed_s <= 0:
+    if failures < FEWEST_FAILURES or observed_s < 1:
         return FailureRate(failures, max(0.0, observed_s))
     lowest, highest = _poisson_limits(failures)
     return FailureRate(failures, observed_s, observed_s / failures, observed_s / highest, observed_s / lowest)

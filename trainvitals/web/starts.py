@@ -17,6 +17,8 @@ from trainvitals.web.view import AttemptView, Start
 DAY_NS = 86_400 * 10**9
 #: Points before and after the start that are compared.
 POINTS = 10
+#: So long after its end a start's points may still be on their way.
+LATE_NS = 600 * 10**9
 #: Newest starts that are told.
 MAX_STARTS = 20
 SHOWN_CHANGES = 3
@@ -28,7 +30,7 @@ class StartReader:
     """One for each poller: losses around a start are read until there are enough of them."""
 
     _before: dict[tuple[str, int, int], float | None] = field(default_factory=dict)
-    _after: dict[tuple[str, int], float] = field(default_factory=dict)
+    _after: dict[tuple[str, int], float | None] = field(default_factory=dict)
 
     def of(
         self, store: Store, run: str, attempts: Sequence[AttemptView], findings: Sequence[Finding],
@@ -51,7 +53,7 @@ class StartReader:
                     first_step=attempt.first_step,
                     path=path,
                     started_ns=attempt.started_ns,
-                    loss_before=self._loss_before(store, run, ordered[:index], step, check),
+                    loss_before=self._loss_before(store, run, ordered[:index], step, check, now_ns),
                     loss_after=self._loss_after(store, run, attempt, now_ns),
                     settings=_settings(attempt.number, findings, check, told),
                     problem=_problem(check),
@@ -60,13 +62,14 @@ class StartReader:
         return tuple(made)
 
     def _loss_before(
-        self, store: Store, run: str, earlier: Sequence[AttemptView], step: int, check: Mapping[str, Any]
+        self, store: Store, run: str, earlier: Sequence[AttemptView], step: int, check: Mapping[str, Any], now_ns: int
     ) -> float | None:
         known = _number(check.get("loss_before"))
         holder = next((one for one in reversed(earlier) if one.first_step is not None and one.first_step <= step), None)
         if holder is None:
             return known
         key = (run, holder.number, step)
+        found = self._before.get(key)
         if key not in self._before:
             time_ns = store.time_of_step(run, holder.number, step)
             losses: list[float] = []
@@ -74,8 +77,9 @@ class StartReader:
                 where = {"run": run, "attempt": str(holder.number)}
                 frame = store.raw("train", ["step", "loss"], where, 0, time_ns + 1, limit=POINTS, newest_first=True)
                 losses = _losses(frame)
-            self._before[key] = statistics.median(losses) if losses else None
-        found = self._before[key]
+            found = statistics.median(losses) if losses else None
+            if len(losses) == POINTS or _is_over(holder, now_ns):
+                self._before[key] = found
         return found if found is not None else known
 
     def _loss_after(self, store: Store, run: str, attempt: AttemptView, now_ns: int) -> float | None:
@@ -85,9 +89,14 @@ class StartReader:
         where = {"run": run, "attempt": str(attempt.number)}
         losses = _losses(store.raw("train", ["step", "loss"], where, 0, now_ns + DAY_NS, limit=POINTS))
         found = statistics.median(losses) if losses else None
-        if found is not None and len(losses) == POINTS:
+        if len(losses) == POINTS or _is_over(attempt, now_ns):
             self._after[key] = found
         return found
+
+
+def _is_over(attempt: AttemptView, now_ns: int) -> bool:
+    """Whether nothing more of it is to come, not even out of a spool."""
+    return attempt.ended_ns is not None and now_ns - attempt.ended_ns > LATE_NS
 
 
 def _from_step(attempt: AttemptView, index: int) -> int | None:
