@@ -248,6 +248,32 @@ def test_a_save_of_the_same_checkpoint_again_drops_what_was_under_way(tmp_path, 
     assert_true(checkpoint)
 
 
+def test_a_save_that_begins_anew_while_the_manifest_is_renamed_leaves_no_old_one(tmp_path, monkeypatch):
+    checkpoint = tmp_path / "step-1"
+    renaming, go_on = threading.Event(), threading.Event()
+    real = os.replace
+
+    def holds(*arguments):
+        renaming.set()
+        assert go_on.wait(WAIT_S)
+        return real(*arguments)
+
+    monkeypatch.setattr(manifest_job.durable.os, "replace", holds)
+    with Recorder(tmp_path, run="r") as recorder:
+        with recorder.saving(checkpoint, 1) as first:
+            write(checkpoint, a=b"a")
+        assert renaming.wait(WAIT_S)
+        second = recorder.saving(checkpoint, 1)
+        go_on.set()
+        assert first.wait(WAIT_S)
+        assert os.listdir(checkpoint) == ["a"]
+        write(checkpoint, a=b"other")
+        second.persisted()
+        assert second.wait(WAIT_S)
+    assert_true(checkpoint)
+    assert states(tmp_path) == ["begun", "persisted", "begun", "persisted", "manifest"]
+
+
 def test_a_file_that_still_changes_is_hashed_again(tmp_path, monkeypatch):
     checkpoint = tmp_path / "step-1"
     real, rounds = hashing.hash_file, []

@@ -86,6 +86,8 @@ class ManifestJob:
         except Changed as error:
             return self._again(f"{error} changes after it was said to be written")
         except durable.Refused:
+            if self.is_cancelled:
+                return None
             self._being_deleted() if os.path.lexists(self.path) else self._deleted()
         except TooMany as error:
             self.give_up(str(error))
@@ -132,8 +134,7 @@ class ManifestJob:
         part = replace(
             self._template(), files=tuple(files), ranks=(self._rank,), algorithm=self._algorithm.name, save_id=self._save_id
         )
-        durable.write_whole(os.path.join(self.path, rank_name(self._rank)), dump(part), self._is_intact)  # noqa: PTH118
-        if self._rank:
+        if not self._write(os.path.join(self.path, rank_name(self._rank)), dump(part)) or self._rank:  # noqa: PTH118
             return None
         self._trouble_since_s = None
         self._waits_until_s = time.monotonic() + PARTS_WAIT_S
@@ -241,10 +242,19 @@ class ManifestJob:
         except BadManifest as error:
             raise OSError(0, f"its manifest cannot be used ({error})", path) from error
 
+    def _write(self, path: str, text: str) -> bool:
+        """False when the checkpoint was begun anew, or given up, just then: it must not speak of files that are replaced now."""
+        durable.write_whole(path, text, self._is_intact)
+        if self.is_cancelled:
+            durable.remove(path)
+            return False
+        return True
+
     def _write_merged(self, merged: Manifest) -> None:
         text = dump(replace(merged, algorithm=self._algorithm.name, save_id=self._save_id))
         path = os.path.join(self.path, NAME) if os.path.isdir(self.path) else beside(self.path)  # noqa: PTH112, PTH118
-        durable.write_whole(path, text, self._is_intact)
+        if not self._write(path, text):
+            return
         size = sum(file.size for file in merged.files)
         data: dict[str, object] = {
             "is_written": True, "files": len(merged.files), "bytes": size, "ranks": len(merged.ranks), "algorithm": self._algorithm.name,
