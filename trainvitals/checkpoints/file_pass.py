@@ -73,7 +73,8 @@ class FilePass:
                 number, crc32 = number + 1, 0
             position = end
 
-        hashes.feed(reader, 0, reader.size, update, pace)
+        is_slow = bool(self._segments) or self._algorithm not in hashes.FAST
+        hashes.feed(reader, 0, reader.size, update, pace, is_slow=is_slow)
         if taken is not None:
             result.hash = taken.hexdigest()
         return result

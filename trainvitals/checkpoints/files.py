@@ -263,10 +263,10 @@ class Reader:
             raise Unreadable(reason(error)) from error
         return filled
 
-    def advise(self, offset: int, length: int, *, soon: bool) -> None:
-        """Tell the kernel that a part is read ``soon``, or not again: a verifier must not push a trainer's data out of memory."""
+    def give_back(self, offset: int, length: int) -> None:
+        """Tell the kernel that a part is not read again: a verifier must not push a trainer's data out of memory."""
         with suppress(OSError):  # a hint; some file systems take none
-            os.posix_fadvise(self._descriptor, offset, length, os.POSIX_FADV_WILLNEED if soon else os.POSIX_FADV_DONTNEED)
+            os.posix_fadvise(self._descriptor, offset, length, os.POSIX_FADV_DONTNEED)
 
 
 class Window(Reader):
@@ -282,8 +282,8 @@ class Window(Reader):
     def read_into(self, buffer: memoryview, offset: int) -> int:
         return super().read_into(buffer[: max(0, self.size - offset)], self._offset + offset)
 
-    def advise(self, offset: int, length: int, *, soon: bool) -> None:
-        super().advise(self._offset + offset, min(length, max(0, self.size - offset)), soon=soon)
+    def give_back(self, offset: int, length: int) -> None:
+        super().give_back(self._offset + offset, min(length, max(0, self.size - offset)))
 
 
 @contextmanager
