@@ -130,11 +130,12 @@ class LossDetector(FamilyDetector):
     def on_resume(self, from_step: int) -> None:
         self._recent.clear()
         self._recent_z.clear()
+        incident, is_return = self.incident, False
         if self._before_drop is not None and from_step <= self._before_drop["from_step"]:
             self._before_drop = None
-        incident = self.incident
+            is_return = incident is not None and bool(incident.get("is_return"))
         if incident is not None:
-            if from_step >= incident["first_step"]:
+            if from_step >= incident["first_step"] and not is_return:
                 return  # resumed with the damaged weights: the incident goes on
             self._end_incident("; the run went back to step " + format_step(from_step))
         self.baseline.rewind(from_step)
