@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from itertools import pairwise
+from statistics import median
+from typing import Any
 
 import numpy as np
 
+from trainvitals.charts.checkpoint_lineage import ResumedStart, attempt_lines, start_arrows, start_marks
 from trainvitals.charts.checkpoints import (
     DAMAGED,
     GOING,
@@ -20,7 +24,7 @@ from trainvitals.charts.checkpoints import (
     lanes_of,
 )
 from trainvitals.charts.layout import layout_base, row_title
-from trainvitals.charts.palette import palette, with_alpha
+from trainvitals.charts.palette import palette
 from trainvitals.charts.save_bars import save_bars, save_legend
 from trainvitals.charts.text import escape
 from trainvitals.charts.typed import to_json, typed
@@ -34,28 +38,14 @@ MOST_LANES = 10
 LANE_PX, LEAST_LANE_PX, MOST_LANES_PX = 52, 26, 320
 SAVES_PX, TITLE_PX = 110, 24
 MARGINS_PX = 62
-#: Markers of one lane from which on they are smaller and say their state by their shape.
-CROWDED, DENSE = 45, 110
+#: (pixels from one marker to the next that a marker needs, its size), for a chart of a usual width; the small ones say their
+#: state by their shape alone.
+SIZES = ((19.0, 16), (11.0, 10), (7.0, 7), (0.0, 5))
+USUAL_WIDTH_PX = 800
+LARGE = 16
+#: Fewer neighbours than this are no crowd, however close they stand.
+FEW_GAPS = 5
 _SHAPES: Mapping[str, str] = {"ok": "square", "info": "circle", "warning": "triangle-up", "critical": "x", "faint": "circle-open"}
-
-
-class ResumedStart(Protocol):
-    """What is needed of a start that went on from a checkpoint (``Start`` of the views has it)."""
-
-    @property
-    def attempt(self) -> int: ...
-    @property
-    def from_step(self) -> int: ...
-    @property
-    def first_step(self) -> int | None: ...
-    @property
-    def path(self) -> str: ...
-    @property
-    def loss_before(self) -> float | None: ...
-    @property
-    def loss_after(self) -> float | None: ...
-    @property
-    def settings(self) -> str: ...
 
 
 @dataclass(frozen=True)
@@ -90,22 +80,24 @@ def timeline_json(
     drawn = _most_important(placed, around)
     lanes = _lanes(drawn, attempts, around)
     drawn = [(lane, one) for lane, one in drawn if lane in lanes]
-    saves = [one for one in around.saves if one.longest_s is not None][-MOST_SAVES:]
+    saves = [
+        one for one in around.saves if one.longest_s is not None and (not one.attempt or one.attempt >= min(lanes, default=0))
+    ][-MOST_SAVES:]
     failed = [one for one in around.saves if one.problem and one.attempt in lanes][-MOST_SAVES:]
     x_range = _x_range(drawn, saves, attempts, lanes)
     layout = _layout(colours, lanes, x_range, bool(saves))
     onsets = _onsets(drawn, checkpoints, suspects)
     traces = [
-        *_lines(colours, lanes, attempts),
-        *_markers(colours, lanes, drawn, onsets, around),
+        *attempt_lines(colours, lanes, attempts),
+        *_markers(colours, lanes, drawn, onsets, around, _size(lanes, drawn, x_range)),
         *_failed(colours, lanes, failed),
-        *_starts(colours, lanes, around.starts),
+        *start_marks(colours, lanes, around.starts),
         *save_bars(colours, saves, x_range),
     ]
     titles = [*_notes(colours, len(placed) - len(drawn), everything), *save_legend(colours, saves, layout)]
     layout["annotations"] = [
         *titles,
-        *_arrows(colours, lanes, placed, around),
+        *start_arrows(colours, lanes, placed, around.starts),
         *_labels(colours, lanes, drawn, around, x_range, checkpoints),
     ]
     return to_json({"data": traces, "layout": layout})
@@ -200,12 +192,27 @@ def _onsets(
     }
 
 
+def _size(lanes: Sequence[int], drawn: Sequence[Placed], x_range: tuple[float, float]) -> int:
+    """Of the markers, by the usual distance of neighbours in the lane where they stand closest."""
+    step_px = USUAL_WIDTH_PX / (x_range[1] - x_range[0])
+    least_px = math.inf
+    for number in lanes:
+        steps = sorted(one.step or 0 for lane, one in drawn if lane == number)
+        gaps = [later - one for one, later in pairwise(steps) if later > one]
+        if len(gaps) >= FEW_GAPS:
+            least_px = min(least_px, median(gaps) * step_px)
+    return next(size for pixels, size in SIZES if least_px >= pixels)
+
+
 def _markers(
-    colours: Mapping[str, str], lanes: Sequence[int], drawn: Sequence[Placed], onsets: Mapping[int, int], around: Around
+    colours: Mapping[str, str],
+    lanes: Sequence[int],
+    drawn: Sequence[Placed],
+    onsets: Mapping[int, int],
+    around: Around,
+    size: int,
 ) -> list[dict[str, Any]]:
     traces: list[dict[str, Any]] = []
-    crowd = max((sum(lane == number for lane, _ in drawn) for number in lanes), default=0)
-    size = 16 if crowd <= CROWDED else 10 if crowd <= DENSE else 7
     kept = [(lane, one) for lane, one in drawn if one.path in around.pinned]
     if kept:
         traces.append(_at(lanes, kept) | {
@@ -218,7 +225,7 @@ def _markers(
         if not found:
             continue
         is_solid = state is CheckpointState.VERIFIED or role in ("critical", "warning")
-        is_large = size >= 16
+        is_large = size >= LARGE
         symbol = ("square" if is_solid else "square-open") if is_large else _SHAPES.get(role, "square")
         if not is_large and state is CheckpointState.COMPLETE:
             symbol = "square-open"
@@ -293,77 +300,6 @@ def _labels(
                 }
             )  # fmt: skip
     return labels
-
-
-def _lines(colours: Mapping[str, str], lanes: Sequence[int], attempts: Sequence[Attempt]) -> list[dict[str, Any]]:
-    """The steps of each attempt; faint from where a later one ran them again."""
-    own: list[tuple[list[float | None], list[float | None]]] = [([], []), ([], [])]
-    for attempt in attempts:
-        last = getattr(attempt, "last_step", None)
-        if attempt.number not in lanes or attempt.first_step is None or last is None:
-            continue
-        again = getattr(attempt, "superseded_from", None)
-        y = lanes.index(attempt.number)
-        end = last if again is None else min(again, last)
-        for (x_values, y_values), (start, stop) in zip(own, ((attempt.first_step, end), (end, last)), strict=True):
-            if stop > start:
-                x_values += [start, stop, None]
-                y_values += [y, y, None]
-    styles = ((with_alpha(colours["dim"], 0.55), "solid"), (with_alpha(colours["dim"], 0.4), "dot"))
-    return [
-        {"type": "scatter", "mode": "lines", "x": x_values, "y": y_values, "hoverinfo": "skip", "meta": {"kind": "attempt"},
-         "name": "steps", "line": {"color": colour, "width": 2, "dash": dash}}
-        for (x_values, y_values), (colour, dash) in zip(own, styles, strict=True) if x_values
-    ]  # fmt: skip
-
-
-def _starts(colours: Mapping[str, str], lanes: Sequence[int], starts: Sequence[ResumedStart]) -> list[dict[str, Any]]:
-    shown = [one for one in starts if one.attempt in lanes]
-    if not shown:
-        return []
-    return [{
-        "type": "scatter", "mode": "markers", "x": [_first(one) for one in shown], "y": [lanes.index(one.attempt) for one in shown],
-        "customdata": [one.path for one in shown], "meta": {"kind": "checkpoint", "metric": "start"}, "name": "start",
-        "hovertext": [escape(start_sentence(one), 280) for one in shown], "hovertemplate": "%{hovertext}<extra></extra>",
-        "cliponaxis": False, "marker": {"symbol": "triangle-right", "size": 11, "color": colours["ink"]},
-    }]  # fmt: skip
-
-
-def _first(start: ResumedStart) -> int:
-    return start.first_step if start.first_step is not None else start.from_step
-
-
-def start_sentence(start: ResumedStart) -> str:
-    """``attempt 2 went on from step 1,200 · loss 2.10 → 2.11 · settings: as when it was saved``."""
-    losses = f"loss {_loss(start.loss_before)} → {_loss(start.loss_after)}"
-    return f"attempt {start.attempt} went on from step {start.from_step:,} · {losses} · settings {start.settings}"
-
-
-def _loss(value: float | None) -> str:
-    return "?" if value is None else f"{value:.4g}"
-
-
-def _arrows(
-    colours: Mapping[str, str], lanes: Sequence[int], placed: Sequence[Placed], around: Around
-) -> list[dict[str, Any]]:  # fmt: skip
-    """From the checkpoint to the lane that went on from it."""
-    arrows = []
-    for start in around.starts:
-        before = [
-            lane for lane, one in placed if one.path == start.path and start.path and lane < start.attempt and lane in lanes
-        ]
-        older = [lane for lane in lanes if 0 < lane < start.attempt]
-        source = before[-1] if before else older[-1] if older else None
-        if source is None or start.attempt not in lanes:
-            continue
-        arrows.append(
-            {
-                "x": _first(start), "y": lanes.index(start.attempt) - 0.12, "ax": start.from_step, "ay": lanes.index(source) + 0.2,
-                "xref": "x", "yref": "y", "axref": "x", "ayref": "y", "text": "", "showarrow": True, "arrowhead": 2, "arrowsize": 1,
-                "arrowwidth": 1.5, "arrowcolor": colours["dim"], "name": "arrow", "opacity": 0.8,
-            }
-        )  # fmt: skip
-    return arrows
 
 
 def _notes(colours: Mapping[str, str], left_out: int, everything: Sequence[Placed]) -> list[dict[str, Any]]:

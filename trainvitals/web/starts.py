@@ -45,7 +45,10 @@ class StartReader:
             if step is None or index < len(ordered) - MAX_STARTS:
                 continue
             check = checks.get(attempt.number, {})
-            path = str(check.get("path") or "") or _path_at(history, step, attempt)
+            report = _report_at(history, str(check.get("path") or ""), step, attempt)
+            path = str(check.get("path") or "") or (report.path if report is not None else "")
+            before = self._loss_before(store, run, ordered[:index], step, now_ns)
+            told_loss = _number(check.get("loss_before"))
             made.append(
                 Start(
                     attempt=attempt.number,
@@ -53,7 +56,9 @@ class StartReader:
                     first_step=attempt.first_step,
                     path=path,
                     started_ns=attempt.started_ns,
-                    loss_before=self._loss_before(store, run, ordered[:index], step, check, now_ns),
+                    loss_before=next(
+                        (one for one in (before, told_loss, report.loss if report else None) if one is not None), None
+                    ),
                     loss_after=self._loss_after(store, run, attempt, now_ns),
                     settings=_settings(attempt.number, findings, check, told),
                     problem=_problem(check),
@@ -61,13 +66,10 @@ class StartReader:
             )
         return tuple(made)
 
-    def _loss_before(
-        self, store: Store, run: str, earlier: Sequence[AttemptView], step: int, check: Mapping[str, Any], now_ns: int
-    ) -> float | None:
-        known = _number(check.get("loss_before"))
+    def _loss_before(self, store: Store, run: str, earlier: Sequence[AttemptView], step: int, now_ns: int) -> float | None:
         holder = next((one for one in reversed(earlier) if one.first_step is not None and one.first_step <= step), None)
         if holder is None:
-            return known
+            return None
         key = (run, holder.number, step)
         found = self._before.get(key)
         if key not in self._before:
@@ -80,7 +82,7 @@ class StartReader:
             found = statistics.median(losses) if losses else None
             if len(losses) == POINTS or _is_over(holder, now_ns):
                 self._before[key] = found
-        return found if found is not None else known
+        return found
 
     def _loss_after(self, store: Store, run: str, attempt: AttemptView, now_ns: int) -> float | None:
         key = (run, attempt.number)
@@ -106,10 +108,13 @@ def _from_step(attempt: AttemptView, index: int) -> int | None:
     return max(0, attempt.first_step - 1) if index and attempt.first_step is not None else None
 
 
-def _path_at(history: Sequence[tuple[int, CheckpointReport]], step: int, attempt: AttemptView) -> str:
-    of_step = [report for _, report in history if report.step == step]
-    before = [one for one in of_step if one.modified_at_ns is None or one.modified_at_ns <= attempt.started_ns]
-    return before[-1].path if before else of_step[0].path if of_step else ""
+def _report_at(
+    history: Sequence[tuple[int, CheckpointReport]], path: str, step: int, attempt: AttemptView
+) -> CheckpointReport | None:
+    """The checkpoint of that path, else the newest of that step that was there when the attempt started."""
+    known = [report for _, report in history if (report.path == path if path else report.step == step)]
+    before = [one for one in known if one.modified_at_ns is None or one.modified_at_ns <= attempt.started_ns]
+    return before[-1] if before else known[0] if known else None
 
 
 def _settings(attempt: int, findings: Sequence[Finding], check: Mapping[str, Any], told: Sequence[int]) -> str:
