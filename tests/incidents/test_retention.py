@@ -76,6 +76,12 @@ def test_in_trouble_it_saves_only_when_the_safe_one_outlives_that_with_one_to_sp
     assert decide(after(10, keep), step) is save
 
 
+def test_one_that_is_not_verified_yet_may_be_the_safe_one_and_is_not_pushed_out() -> None:
+    unjudged = saved(1000, CheckpointState.COMPLETE)
+    assert decide([*after(9, 1)[:-1], saved(900, DELETED), unjudged], 0, safe=None) is False
+    assert decide([saved(1000, CheckpointState.CORRUPT)], 0, safe=None) is None
+
+
 def test_where_no_deletion_was_seen_it_does_not_save_and_what_is_kept_for_good_is_in_no_danger() -> None:
     assert decide(after(3, 5), 300) is False
     assert decide([saved(100), *after(10, 2)[1:]], 100) is None

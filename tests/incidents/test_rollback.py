@@ -281,3 +281,31 @@ def test_the_range_is_200_to_500_batches_and_begins_after_the_checkpoint() -> No
 
 def test_an_incident_of_info_changes_nothing() -> None:
     assert sick(saved(1870), incidents=[incident(SICK, severity=Severity.INFO)])[0] == "/c/checkpoint-1870"
+
+
+# whatever it is given
+
+
+NUMBERS = st.one_of(st.none(), st.integers(0, 3000))
+REPORTS = st.builds(
+    CheckpointReport, st.sampled_from([f"/c/{n}" for n in range(12)]), NUMBERS, st.just("hf"), st.sampled_from(CheckpointState),
+    st.one_of(st.none(), st.sampled_from(VerificationLevel)), st.sampled_from([True, False, None]), st.just(1), st.just(1),
+    modified_at_ns=st.one_of(st.none(), st.integers(0, 3000).map(lambda s: s * SECOND_NS)),
+    loss=st.one_of(st.none(), st.floats()),
+)  # fmt: skip
+STARTS = st.builds(Start, st.integers(1, 5), st.integers(0, 3000).map(lambda s: s * SECOND_NS), NUMBERS, NUMBERS, NUMBERS)
+FINDINGS = st.builds(
+    lambda first, attempt, rule, last, data: replace(finding(first, attempt, rule), last_step=last, is_open=last is None, data=data),
+    st.integers(0, 3000), st.integers(1, 5), st.sampled_from(["loss_spike", "loss_divergence", "loss_drift", "resume_rebound", "run_dead"]),
+    NUMBERS, st.sampled_from([{}, {"rise_from": 5}, {"rise_from": "x"}, {"is_accepted": True}]),
+)  # fmt: skip
+
+
+@given(st.lists(REPORTS, max_size=12), st.lists(FINDINGS, max_size=5), st.lists(STARTS, max_size=5), NUMBERS, st.integers(0, 100))
+def test_any_history_gives_a_verified_one_or_none_and_a_reason_for_every_other(reports, findings, starts, last, gap) -> None:
+    incidents = [incident(one, last_step=one.last_step) for one in findings]
+    found = recommend(RollbackInputs(reports, incidents, findings, starts, last, gap, resume_command="x {checkpoint}"))
+    assert found.why.endswith(".") and safe_sentence(found)
+    if found.checkpoint is not None:
+        assert found.checkpoint.state is CheckpointState.VERIFIED and found.checkpoint.step is not None
+    assert {one.path for one in reports} <= {*found.rejected, found.checkpoint.path if found.checkpoint else ""}

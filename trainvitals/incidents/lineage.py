@@ -50,13 +50,15 @@ class Lineage:
         return next((start.number for start in later if start.above < step), later[0].number)
 
     def _writers(self, checkpoint: CheckpointReport, step: int) -> list[_Start]:
-        able = [s for s in self._starts if s.above < step and (s.last is None or step <= s.last + self._slack)]
         modified_ns = checkpoint.modified_at_ns
         if modified_ns is not None:
-            before = [start for start in able if start.started_ns <= modified_ns]
-            if before:
-                return before[-1:]
-        return able
+            newest = next((s for s in reversed(self._starts) if s.started_ns <= modified_ns and self._can_reach(s, step)), None)
+            if newest is not None:
+                return [newest]
+        return [start for start in self._starts if self._can_reach(start, step)]
+
+    def _can_reach(self, start: _Start, step: int) -> bool:
+        return start.above < step and (start.last is None or step <= start.last + self._slack)
 
     def _chain(self) -> dict[int, int | None]:
         """Start -> highest step of it that belongs to the history of the newest one; None = all. Others do not belong."""

@@ -10,6 +10,7 @@ from statistics import median_low
 from trainvitals.records import CheckpointReport, CheckpointState
 
 PIN_DIRECTORY = "/.trainvitals-pinned/"
+_UNJUDGED = frozenset({CheckpointState.STAGED, CheckpointState.COMPLETE, CheckpointState.VERIFYING})
 _GONE = frozenset({CheckpointState.DELETING, CheckpointState.DELETED})
 #: A trainer that saves before it deletes has one more for a moment, and that moment may be the one that was seen.
 DOUBT = 1
@@ -83,6 +84,8 @@ def pause_save(
         return PauseSave(False, "it does not save: save_on_pause is never")
     if not is_trouble_open:
         return PauseSave(None, "it saves first")
+    if safe is None and any(one.state in _UNJUDGED for one in reports):
+        return PauseSave(False, "it does not save: the weights are sick, and what it could push out has not been verified yet")
     if safe is None:
         return PauseSave(None, "it saves first: there is no safe checkpoint that a save could push out")
     name = "the safe checkpoint" if safe.step is None else f"the safe checkpoint (step {safe.step:,})"

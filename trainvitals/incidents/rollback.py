@@ -84,8 +84,9 @@ def recommend(inputs: RollbackInputs) -> Rollback:
     inputs = replace(inputs, incidents=_episodes(inputs.incidents, inputs.findings))
     trouble = _newest_trouble(inputs.incidents)
     onset = trouble.first_step if trouble is not None else None
-    margin = margin_steps(trouble, inputs.findings, inputs.gap_steps) if trouble is not None else 0
-    rejected = _rejected(inputs)
+    margins = _Margins(inputs.findings, inputs.gap_steps)
+    margin = margins.steps(trouble) if trouble is not None else 0
+    rejected = _rejected(inputs, margins)
     usable = [one for one in inputs.checkpoints if one.path not in rejected]
     chosen = max(usable, key=_rank, default=None)
     for one in usable:
@@ -111,24 +112,30 @@ def recommend(inputs: RollbackInputs) -> Rollback:
     )
 
 
-def margin_steps(incident: Incident, findings: Sequence[Finding], gap_steps: int) -> int:
-    """Steps before the onset of ``incident`` that may be damaged already: by how uncertain that onset is."""
-    members = [one for one in findings if one.id in incident.finding_ids]
-    if incident.rules and all(rule.startswith("resume_") for rule in incident.rules):
-        return 0  # the trouble came with a resume: what lies before it was saved by another process
-    onset = min((one.first_step for one in members), default=None)
-    # One onset is told by several rules, some of them later: the one that saw it first knows most of when it was.
-    told = [one for one in findings if one.first_step == onset and is_weight_rule(one.rule)]
-    first = min(told, key=lambda one: one.detected_step, default=None)
-    gap_steps = max(1, gap_steps)
-    least = gap_steps + MARGIN_STEPS
-    if first is None:
-        return least
-    delay = max(0, first.detected_step - first.first_step)
-    rise_from = first.data.get("rise_from")
-    if isinstance(rise_from, int) and not isinstance(rise_from, bool) and rise_from <= first.first_step:
-        return first.first_step - rise_from + least
-    return max(least, MARGIN_DELAYS * delay)
+class _Margins:
+    """Steps before the onset of an incident that may be damaged already: by how uncertain that onset is."""
+
+    def __init__(self, findings: Sequence[Finding], gap_steps: int) -> None:
+        self._by_id = {one.id: one for one in findings}
+        self._by_onset: dict[int, Finding] = {}
+        self._gap_steps = max(1, gap_steps)
+        # One onset is told by several rules, some of them later: the one that saw it first knows most of when it was.
+        for one in sorted(findings, key=lambda one: one.detected_step):
+            if is_weight_rule(one.rule):
+                self._by_onset.setdefault(one.first_step, one)
+
+    def steps(self, incident: Incident) -> int:
+        if incident.rules and all(rule.startswith("resume_") for rule in incident.rules):
+            return 0  # the trouble came with a resume: what lies before it was saved by another process
+        least = self._gap_steps + MARGIN_STEPS
+        steps = [self._by_id[id_].first_step for id_ in incident.finding_ids if id_ in self._by_id]
+        first = self._by_onset.get(min(steps)) if steps else None
+        if first is None:
+            return least
+        rise_from = first.data.get("rise_from")
+        if isinstance(rise_from, int) and not isinstance(rise_from, bool) and rise_from <= first.first_step:
+            return first.first_step - rise_from + least
+        return max(least, MARGIN_DELAYS * max(0, first.detected_step - first.first_step))
 
 
 def _newest_trouble(incidents: Sequence[Incident]) -> Incident | None:
@@ -190,12 +197,9 @@ def _rank(checkpoint: CheckpointReport) -> tuple[bool, int, int, bool, int]:
     return (checkpoint.has_optimizer is not False, checkpoint.step or 0, level, has_own_name, checkpoint.modified_at_ns or 0)
 
 
-def _rejected(inputs: RollbackInputs) -> dict[str, str]:
+def _rejected(inputs: RollbackInputs, margins: _Margins) -> dict[str, str]:
     lineage = Lineage(inputs.attempts, max(1, inputs.gap_steps))
-    margins = {one.id: margin_steps(one, inputs.findings, inputs.gap_steps) for one in inputs.incidents}
-    suspects = suspect_checkpoints(
-        inputs.checkpoints, inputs.incidents, inputs.findings, inputs.attempts, lambda one: margins[one.id]
-    )
+    suspects = suspect_checkpoints(inputs.checkpoints, inputs.incidents, inputs.findings, inputs.attempts, margins.steps)
     unrecovered = _unrecovered(inputs)
     found: dict[str, str] = {}
     for one in inputs.checkpoints:
