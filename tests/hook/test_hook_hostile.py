@@ -159,7 +159,7 @@ def test_a_git_that_talks_without_end_is_ended_and_its_words_are_not_kept(tmp_pa
 def is_running(pid):
     try:
         return pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):
         return False
 
 

@@ -9,14 +9,17 @@ import shutil
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import pytest
 
+from tests.checkpoints.checkpoint_makers import huggingface
 from tests.hook.test_saves import WAIT_S, assert_true, events, states, write
-from trainvitals import manifest
+from trainvitals import checkpoints, manifest
 from trainvitals.clock import ManualClock
 from trainvitals.hook import Recorder, hashing, manifest_job, saves
+from trainvitals.records import CheckpointState, ContentProof, VerificationLevel
 
 ROOT = Path(__file__).resolve().parents[2]
 TIMEOUT_S = 120.0
@@ -87,6 +90,21 @@ def test_a_kill_anywhere_leaves_no_manifest_or_a_true_one(tmp_path, ranks):
     assert outcomes[-1] == (0, True) and len(outcomes) > 8 * ranks
     assert (-9, False) in outcomes
     assert not [name for name in os.listdir(checkpoint) if name.endswith(".tmp")]
+
+
+def test_a_checkpoint_whose_hook_was_killed_anywhere_still_verifies(tmp_path):
+    checkpoint = huggingface(tmp_path, 10)
+    code = KILLED.replace("for rank in range(ranks):", "for rank in ():")
+    proofs = set()
+    for countdown in range(100):
+        command = [sys.executable, "-c", code, checkpoint, str(countdown), "1", tmp_path / "run"]
+        done = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=TIMEOUT_S, cwd=ROOT)
+        report = checkpoints.inspect(str(checkpoint), level=VerificationLevel.CONTENT)
+        assert report.state not in (CheckpointState.CORRUPT, CheckpointState.INCOMPLETE), report.reasons
+        proofs.add(report.proof)
+        if done.returncode == 0:
+            break
+    assert report.proof is ContentProof.MANIFEST and len(proofs) > 1
 
 
 @pytest.fixture
@@ -455,3 +473,24 @@ def test_the_thread_imports_nothing(tmp_path, is_fast):
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout) == []
     assert_true(tmp_path / "step-1")
+
+
+FAILS = """
+import os, sys, time
+from trainvitals.hook import Recorder
+recorder = Recorder(sys.argv[1], run="r", world_size=2)
+with recorder.saving(sys.argv[1] + "/step-1", 1) as save:
+    os.makedirs(sys.argv[1] + "/step-1")
+    open(sys.argv[1] + "/step-1/a", "wb").write(b"a")
+print(time.monotonic(), flush=True)
+1 / 0
+"""
+
+
+def test_a_trainer_that_failed_does_not_wait_long_for_ranks_that_may_be_gone(tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-c", FAILS, str(tmp_path)], capture_output=True, text=True, timeout=TIMEOUT_S, cwd=ROOT
+    )
+    assert done.returncode == 1 and "ZeroDivisionError" in done.stderr
+    assert time.monotonic() - float(done.stdout) < 12  # 2 s and the machine's own; without an exception it is 15 s
+    assert "the trainer ended first" in events(tmp_path)[-1]["text"]

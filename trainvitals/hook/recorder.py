@@ -33,7 +33,7 @@ from trainvitals.hook.metadata import MetadataWriter
 from trainvitals.hook.process import pid_namespace
 from trainvitals.hook.queue import QueuedWriter
 from trainvitals.hook.save import Save
-from trainvitals.hook.save_worker import CLOSE_WAIT_S
+from trainvitals.hook.save_worker import CLOSE_WAIT_S, FAILED_WAIT_S, wait_at_exit_s
 from trainvitals.hook.saves import Saves
 from trainvitals.hook.surroundings import job_id
 
@@ -41,8 +41,6 @@ SCHEMA = 1
 LOCAL_DIR_VARIABLE = "TRAINVITALS_LOCAL_DIR"
 WARN_EVERY_S = 60.0
 MAX_METRICS = 10_000
-#: After an exception nothing more is waited for: other ranks may be gone.
-FAILED_WAIT_S = 2.0
 _live: weakref.WeakSet[Recorder] = weakref.WeakSet()
 
 
@@ -375,6 +373,7 @@ def _gathered(step: object, mappings: tuple[object, ...], metrics: dict[str, obj
 
 def _close_all() -> None:
     for recorder in list(_live):
+        recorder._saves.close(wait_at_exit_s())
         recorder.close()
 
 

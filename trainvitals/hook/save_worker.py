@@ -18,8 +18,15 @@ from trainvitals.hook.hashing import Stopped
 #: More saves than these do not wait: their hashing does not keep up, and the oldest ones are deleted soon anyway.
 MAX_JOBS = 64
 CLOSE_WAIT_S = 15.0
+#: After an exception: other ranks may be gone, and whoever starts the job again is waiting.
+FAILED_WAIT_S = 2.0
 STOP_WAIT_S = 1.0
 CLOSING_LOOK_S = 0.1
+
+
+def wait_at_exit_s() -> float:
+    """How long the end of the process may wait: briefly when an exception ended it."""
+    return CLOSE_WAIT_S if getattr(sys, "last_value", None) is None else FAILED_WAIT_S
 
 
 class Job(Protocol):

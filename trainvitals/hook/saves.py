@@ -26,7 +26,7 @@ from trainvitals.hook.hashing import Algorithm, best
 from trainvitals.hook.manifest_job import ManifestJob
 from trainvitals.hook.save import Save
 from trainvitals.hook.save_jobs import CopyJob, ResumeJob
-from trainvitals.hook.save_worker import CLOSE_WAIT_S, SaveWorker
+from trainvitals.hook.save_worker import CLOSE_WAIT_S, SaveWorker, wait_at_exit_s
 from trainvitals.manifest import NAME, RANK_NAME, Manifest, Timing, beside, rank_name
 
 #: What tells one launch of a job from the next, on all ranks alike.
@@ -333,7 +333,7 @@ def _usable(name: str, value: Any) -> Any:
 
 def _close_all() -> None:
     for saves in list(_live):
-        saves.close()
+        saves.close(wait_at_exit_s())
 
 
 def _after_fork_all() -> None:
