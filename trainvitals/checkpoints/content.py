@@ -81,7 +81,7 @@ def check(
 
     What is found goes to ``findings``; a file that changes meanwhile sets ``vanished`` there.
     """
-    entries = [entry for entry in listing.entries if matters(entry)]
+    entries = [entry for entry in listing.entries if matters(entry, known)]
     mine = share_of(entries, work.share)
     look = _Look(listing, ranges, known, findings, work, max(1, _MAX_SAMPLES_OF_ALL // max(1, len(mine))))
     proofs: list[ContentProof] = []
@@ -103,12 +103,12 @@ def check(
     return Content(weakest, look.record, len(mine), len(entries) - len(mine))
 
 
-def matters(entry: Entry) -> bool:
+def matters(entry: Entry, known: WriterHashes) -> bool:
     """Whether a file belongs to the content: not one of a save in progress, not a list of hashes, not one of ours."""
     return not (
         entry.problem
         or TEMPORARY_NAME.search(entry.name)
-        or writer_hashes.is_manifest(entry.name)
+        or writer_hashes.is_list_of_hashes(entry.name, known)
         or any(part.startswith(".trainvitals") for part in entry.name.split("/"))
     )
 

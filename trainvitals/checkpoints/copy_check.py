@@ -27,8 +27,8 @@ def compare(local: str, shared: str, pace: Pace) -> Comparison:
     first, second = _listed(local), _listed(shared)
     findings = Findings()
     known = writer_hashes.read(first, findings, None)
-    here = {entry.name: entry for entry in first.entries if content.matters(entry)}
-    there = {entry.name: entry for entry in second.entries if content.matters(entry)}
+    here = {entry.name: entry for entry in first.entries if content.matters(entry, known)}
+    there = {entry.name: entry for entry in second.entries if content.matters(entry, known)}
     findings.missing += [f"{printable(name)} is not in the copy" for name in here if name not in there]
     findings.notes += [f"{printable(name)} is only in the copy" for name in there if name not in here]
     by_manifest = 0

@@ -59,7 +59,7 @@ def quick_check(
     findings = Findings()
     pace = Pace(clock, stop=lambda: clock.monotonic_s() >= until_s)
     look = _Look(seen, record, writer_hashes.read(seen, Findings(), report.step), findings, pace)
-    entries = [entry for entry in seen.entries if content.matters(entry)]
+    entries = [entry for entry in seen.entries if content.matters(entry, look.known)]
     names = {entry.name for entry in entries}
     findings.missing += [
         f"{printable(name)} was there when it was verified" for name in sorted(record.files) if name not in names

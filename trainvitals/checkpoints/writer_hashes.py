@@ -40,9 +40,9 @@ class WriterHashes:
     source: str = ""
 
 
-def is_manifest(name: str) -> bool:
-    """Whether this file holds hashes and is itself in no list of hashes."""
-    return name == integrity_json.NAME or manifest.is_own_name(name)
+def is_list_of_hashes(name: str, known: WriterHashes) -> bool:
+    """Whether this file only says what the others are, so that nothing need say what it is itself."""
+    return manifest.is_own_name(name) or (name == integrity_json.NAME and name not in known.files)
 
 
 def read(listing: Listing, findings: Findings, step: int | None, run: str = "") -> WriterHashes:
