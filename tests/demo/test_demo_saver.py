@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.hook.test_saves import assert_true
+from tests.hook.save_readers import assert_true
 from trainvitals import checkpoints
 from trainvitals.demo.training import Training, TrainingOptions
 from trainvitals.hook import Recorder

@@ -122,7 +122,7 @@ class Saves:
         ranks: how many take part, each calling this (default: all). files: those that this rank writes, where their names do not
         tell. members: of ``Manifest``. A path that is none, or a URL, gives a save of which only times are told.
         """
-        save = Save(self, "", None, 1, bool(is_async), on_unblocked)
+        save = Save(self, "", None, 1, False, on_unblocked)
         with self.guard("saving"):
             place = _absolute(path)
             if self._algorithm is None:
