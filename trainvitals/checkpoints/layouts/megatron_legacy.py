@@ -104,8 +104,11 @@ def _check_grid(ranks: _Ranks, sizes: Mapping[str, int], findings: Findings) -> 
         findings.missing.append("its mp_rank directories are named in two ways: two saves with different parallelism lie in it")
         return
     places = list(ranks.places.values())
-    # One suffix is the pipeline rank or, when the arguments say that there is no pipeline, the expert rank.
-    is_expert = any(second >= 0 for *_, second in places) or (sizes.get("ep", 1) > 1 and sizes.get("pp", 1) == 1)
+    # One suffix is the pipeline rank or, without a pipeline, the expert rank: only the arguments tell.
+    has_two = any(second >= 0 for *_, second in places)
+    is_unclear = not has_two and not sizes and any(first >= 0 for _, first, _ in places)
+    is_expert = has_two or is_unclear or (sizes.get("ep", 1) > 1 and sizes.get("pp", 1) == 1)
+    kind = "pipeline or expert" if is_unclear else "expert"
     if not is_expert:
         count, (tensor, pipeline) = grid.lacking_pairs(
             {(tensor, max(first, 0)) for tensor, first, _ in places}, sizes.get("tp"), sizes.get("pp")
@@ -122,11 +125,11 @@ def _check_grid(ranks: _Ranks, sizes: Mapping[str, int], findings: Findings) -> 
     fewer = sorted(pair for pair, number in pairs.items() if number < most)
     if fewer:
         findings.missing.append(
-            f"the files of {most - pairs[fewer[0]]} expert ranks of tensor rank {fewer[0][0]}, pipeline rank {fewer[0][1]} are missing"
+            f"the files of {most - pairs[fewer[0]]} {kind} ranks of tensor rank {fewer[0][0]}, pipeline rank {fewer[0][1]} are missing"
         )
     count, expert = grid.lacking({second if second >= 0 else first for _, first, second in places}, sizes.get("ep"))
     if count:
-        findings.missing.append(f"the files of {count} expert ranks are missing, the first is {expert}")
+        findings.missing.append(f"the files of {count} {kind} ranks are missing, the first is {expert}")
 
 
 def _check_optimizer(ranks: _Ranks, findings: Findings) -> bool:
