@@ -187,8 +187,9 @@ class CheckpointWatcher:
             if one.signature and one.judged == one.signature
         ]  # fmt: skip
         job = verifier.offer(candidates)
-        self._tell_progress(verifier.progress)
-        if job is not None:
+        if job is None:
+            self._tell_progress(verifier.progress)
+        else:
             self._progress_told = (self._clock.monotonic_s(), 0)
             life.looking(self._known[job.path], job)
             self._take_outcomes(verifier, newest_ns)
