@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from trainvitals import manifest
 from trainvitals.checkpoints import json_file, safetensors_header, torch_file
 from trainvitals.checkpoints.files import Entry, Listing, NotRegular, Reader, Unreadable, Vanished, opened, printable, reason
 from trainvitals.checkpoints.findings import Findings
@@ -126,7 +127,9 @@ def check_with(
 
 
 def read_json(listing: Listing, name: str, findings: Findings, *, allow_nonfinite: bool = False) -> Any:
-    """The parsed document, None when there is none (the outcome is filed)."""
+    """The parsed document, None when there is none (the outcome is filed). Manifests are read by ``writer_hashes``."""
+    if manifest.is_own_name(name.rpartition("/")[2]):
+        return None
     entry = next((entry for entry in listing.entries if entry.name == name), None)
     if entry is None or entry.problem:
         return None
