@@ -14,7 +14,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import resource
 import shutil
 import statistics
 import subprocess
@@ -125,7 +124,9 @@ def measured(part: str, path: str, algorithm: str) -> dict[str, float]:
         forget(path)
     begin_cpu_s = time.process_time()
     seconds = {"read": read, "hash": hash_only}.get(part, look)(part, path, algorithm)
-    peak_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6
+    # Not ru_maxrss: that one starts with what the parent had.
+    status = Path("/proc/self/status").read_text()
+    peak_mb = int(status.partition("VmHWM:")[2].split()[0]) * 1024 / 1e6
     cpu_s = time.process_time() - begin_cpu_s
     return {"seconds": seconds, "cpu_s": cpu_s, "mb_per_s": size / seconds / 1e6, "peak_mb": peak_mb}
 
