@@ -103,6 +103,14 @@ def test_a_sharded_save_is_loaded_entry_by_entry_with_its_names(tmp_path):
     assert "tensor model.2.weight in __0_0.distcp holds NaN" in findings.damaged[0], findings
 
 
+def test_a_file_that_is_cut_is_damage_in_torchs_own_words_too(tmp_path):
+    path = tmp_path / "step_500.pt"
+    torch.save(state(), path, _use_new_zipfile_serialization=False)
+    path.write_bytes(path.read_bytes()[:-1_000])
+    _, findings = loaded(path)
+    assert f"step_500.pt cannot be loaded by torch {torch.__version__}" in findings.damaged[0]
+
+
 class Writes:
     def __init__(self, path):
         self.path = path

@@ -11,6 +11,7 @@ import importlib.util
 import json
 import os
 import random
+import re
 import resource
 import signal
 import sys
@@ -29,6 +30,7 @@ MAX_SENTENCES = 20
 _CLONE_NEWUSER, _CLONE_NEWNET = 0x10000000, 0x40000000
 _PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_SET_NO_NEW_PRIVS = 1, 4, 38
 _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
+_BROKEN = re.compile(r"PytorchStreamReader|unexpected EOF|corrupt|truncated|invalid header", re.IGNORECASE)
 _REFUSED = (
     "socket.", "subprocess.", "os.system", "os.exec", "os.posix_spawn", "os.spawn", "os.fork", "os.startfile", "os.putenv",
     "os.remove", "os.unlink", "os.rename", "os.rmdir", "os.mkdir", "os.link", "os.symlink", "os.truncate", "os.chmod", "os.chown",
@@ -224,6 +226,8 @@ def load_with_torch(seen: Listing, found: Found) -> None:
         except MemoryError:
             raise
         except Exception as error:  # noqa: BLE001 (whatever torch says of a file is what a trainer would meet)
-            found.damaged.append(f"{shown} cannot be loaded by torch {torch.__version__}: {printable(str(error), 200)}")
+            text = f"{shown} cannot be loaded by torch {torch.__version__}: {printable(str(error), 200)}"
+            # This torch may be older than the trainer's: only what speaks of a broken file is damage.
+            (found.damaged if isinstance(error, EOFError) or _BROKEN.search(str(error)) else found.unproven).append(text)
     if loaded:
         found.notes.append(f"{loaded} files loaded by torch {torch.__version__}")
