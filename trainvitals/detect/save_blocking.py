@@ -19,6 +19,7 @@ GAPS, PHASES, HOOK = 1, 2, 3
 NAMES = {GAPS: "steps", PHASES: "log", HOOK: "hook"}
 RECENT_SAVES = 3
 MIN_EARLIER_SAVES = 5
+FAST_FACTOR = 2.0  # of the share: believed after few saves
 FINE_SHARE = 0.8  # of a threshold: below it is well again
 MIN_JUMP_SHARE = 0.01
 MAX_BLOCKED_S = 1e7
@@ -111,15 +112,19 @@ class Blocking(Stateful):
         """None: not enough is known, or it lies between well and too much."""
         own = [save for save in self._saves if save[0] == attempt]
         numbers = self._numbers
-        recent = self._recent(own)
+        recent = self._recent(own, numbers["fast_saves"], numbers["fast_window_s"])
         if recent is None:
             return None
-        elapsed_s = (recent[-1][2] - recent[0][2]) / 1e9
-        share = sum(save[3] for save in recent[1:]) / elapsed_s
+        longer = self._recent(own, numbers["saves"], numbers["min_window_s"])
+        share = newest = _share(recent)
         now_s = median([save[3] for save in self._saves][-RECENT_SAVES:])
+        # A few saves that happen to lie close together say little about a run; what they say twice over is believed.
+        if longer is not None and share <= FAST_FACTOR * numbers["share"]:
+            recent, share = longer, _share(longer)
+        is_too_much = share > numbers["share"] * (1.0 if recent is longer else FAST_FACTOR)
         details = {"first_step": recent[1][1], "source": NAMES[self._source], "saves": len(recent) - 1}
         is_estimate = self._source == GAPS
-        if share > numbers["share"]:
+        if is_too_much:
             text = (
                 f"saves block the training {100 * share:.1f} % of the time ({format_duration(now_s)} each, "
                 f"last {format_count(len(recent) - 1, 'save')})"
@@ -129,7 +134,7 @@ class Blocking(Stateful):
         # Of up to 29 saves: when most of them are as slow, that is the usual by now.
         usual_s = median(earlier) if len(earlier) >= MIN_EARLIER_SAVES else None
         is_jump = usual_s is not None and now_s >= numbers["jump"] * usual_s and now_s - usual_s >= numbers["jump_floor_s"]
-        if is_jump and usual_s is not None and share >= MIN_JUMP_SHARE:
+        if is_jump and usual_s is not None and newest >= MIN_JUMP_SHARE:
             text = f"saves block the training {format_duration(now_s)} each, usual {format_duration(usual_s)}"
             return Verdict(False, text, now_s, usual_s, is_estimate=is_estimate, **details)
         if share < FINE_SHARE * numbers["share"]:
@@ -137,14 +142,13 @@ class Blocking(Stateful):
             return Verdict(True, text, share, numbers["share"], is_estimate=is_estimate, **details)
         return None
 
-    def _recent(self, own: list[list[Any]]) -> list[list[Any]] | None:
+    def _recent(self, own: list[list[Any]], saves: float, window_s: float) -> list[list[Any]] | None:
         """The saves that are counted and the one before them: as few as make the window long enough; None when they are not."""
-        numbers = self._numbers
-        for count in range(int(min(KEPT_SAVES, max(1.0, numbers["saves"]))) + 1, len(own) + 1):
+        for count in range(int(min(KEPT_SAVES, max(1.0, saves))) + 1, len(own) + 1):
             first, last = own[-count], own[-1]
             if first[2] is None or last[2] is None:
                 return None
-            if (last[2] - first[2]) / 1e9 >= max(numbers["min_window_s"], 1e-3):
+            if (last[2] - first[2]) / 1e9 >= max(window_s, 1e-3):
                 return own[-count:]
         return None
 
@@ -157,3 +161,8 @@ class Blocking(Stateful):
         if self._saves and self._saves[-1][0] == attempt and step <= self._saves[-1][1]:
             return  # said of the same save twice
         self._saves.append([attempt, step, time_ns, blocked_s])
+
+
+def _share(saves: list[list[Any]]) -> float:
+    """Of the time since the first of ``saves``, that the others blocked."""
+    return float(sum(save[3] for save in saves[1:]) / ((saves[-1][2] - saves[0][2]) / 1e9))

@@ -221,8 +221,10 @@ _TABLE: dict[str, dict[str, Tunable]] = {
     },
     "checkpoint_blocking": {
         "share": Tunable(0.05, "share of the time", "time that saves block the training"),
-        "saves": Tunable(3, "saves", "saves that are counted for it"),
-        "min_window_s": Tunable(600.0, "s", "... and the time that they must span"),
+        "saves": Tunable(8, "saves", "saves that are counted for it"),
+        "min_window_s": Tunable(1200.0, "s", "... and the time that they must span"),
+        "fast_saves": Tunable(3, "saves", "the same for twice the share, or a jump"),
+        "fast_window_s": Tunable(600.0, "s", "... and the time that they must span"),
         "jump": Tunable(2.0, "factor", "blocked time of the last three saves against the ones before"),
         "jump_floor_s": Tunable(10.0, "s", "... and at least this much longer"),
     },
