@@ -256,7 +256,7 @@ class TrainvitalsCallback(Guarded, TrainerCallback):  # type: ignore[misc]
     def on_train_end(self, args: Any, state: Any, control: Any, **named: Any) -> None:
         recorder = self._recorder
         if recorder is None:
-            return  # what is still hashed here is waited for at the process's end: ranks that end apart upset torch.distributed
+            return
         try:
             if self._waiting and not self._has_loss and state.global_step != self._last_step:
                 self._write(args, state, {})
@@ -264,7 +264,7 @@ class TrainvitalsCallback(Guarded, TrainerCallback):  # type: ignore[misc]
             recorder.finish("finished" if is_whole else f"stopped at step {state.global_step} of {state.max_steps}")
         finally:
             self._recorder = None
-            recorder.close()
+            recorder.close_later()
 
 
 def _arguments(args: Any) -> dict[str, object]:

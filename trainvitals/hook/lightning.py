@@ -278,9 +278,10 @@ class TrainvitalsCallback(Guarded, _callback_class()):  # type: ignore[misc]
             return
         self._is_saving = False
         self._pace.interrupt()
-        paths = [str(path) for found in trainer.checkpoint_callbacks if (path := getattr(found, "_last_checkpoint_saved", ""))]
-        last = path or (paths[-1] if paths else "")
-        self._recorder.event("phase", self._step, phase="checkpoint", state="end", **({"path": last} if last else {}))
+        if not path:
+            saved = (getattr(found, "_last_checkpoint_saved", "") for found in trainer.checkpoint_callbacks)
+            path = next((str(one) for one in reversed(list(saved)) if one), "")
+        self._recorder.event("phase", self._step, phase="checkpoint", state="end", **({"path": path} if path else {}))
 
     @never_raises
     def on_train_epoch_start(self, trainer: Any, pl_module: Any) -> None:
@@ -315,7 +316,7 @@ class TrainvitalsCallback(Guarded, _callback_class()):  # type: ignore[misc]
 
     def _close(self, trainer: Any, recorder: Recorder) -> None:
         self._recorder = None
-        recorder.close()
+        recorder.close_later()
         if self._manifest:  # a checkpoint may be saved after the training, too
             self._saves = Saves(self._run, trainer.global_rank, trainer.world_size)
 

@@ -42,6 +42,7 @@ LOCAL_DIR_VARIABLE = "TRAINVITALS_LOCAL_DIR"
 WARN_EVERY_S = 60.0
 MAX_METRICS = 10_000
 _live: weakref.WeakSet[Recorder] = weakref.WeakSet()
+_closing_later: set[Recorder] = set()
 
 
 class Recorder:
@@ -123,7 +124,7 @@ class Recorder:
 
     @property
     def saves(self) -> Saves:
-        """What ``saving`` uses, without its phase events: for callbacks that tell phases themselves."""
+        """What ``saving`` uses, without its phase events."""
         return self._saves
 
     def log(self, step: object = None, /, *mappings: object, **metrics: object) -> None:
@@ -217,13 +218,11 @@ class Recorder:
         parallel, keep. Nothing raises, and the loop never waits for a hash or for another rank.
         """
         if self._closed:
-            self._failed("saving() after close()", lost=1)
-        self._event("phase", self.last_step, "", {"phase": "checkpoint", "state": "begin"})
+            self._failed("saving() after close()")
+        self.phase("checkpoint")
         when = self.last_step if step is None else step
-        return self._saves.begin(path, when, is_async=is_async, on_unblocked=self._unblocked, **facts)
-
-    def _unblocked(self) -> None:
-        self._event("phase", self.last_step, "", {"phase": "checkpoint", "state": "end"})
+        ends = partial(self.phase, "checkpoint", "end")
+        return self._saves.begin(path, when, is_async=is_async, on_unblocked=ends, **facts)
 
     def deleted(self, path: object) -> None:
         """This checkpoint is about to be deleted: nothing of ours is written there any more."""
@@ -268,14 +267,26 @@ class Recorder:
         except Exception as error:  # noqa: BLE001 - nothing may raise into the trainer; counted and warned of
             self._failed(f"{type(error).__name__}: {error}")
 
+    def close_later(self) -> None:
+        """Close now, or, while a checkpoint is hashed, at the end of the process: nothing is waited for here. Ranks that leave at
+        different times upset torch.distributed (seen with gloo: the first one aborts at its end)."""
+        if self._saves.is_busy:
+            _closing_later.add(self)
+        else:
+            self.close()
+
     def __enter__(self) -> Recorder:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
+        self._saves.close(CLOSE_WAIT_S if self.end(kind, error) else FAILED_WAIT_S)
+        self.close()
+
+    def end(self, kind: type[BaseException] | None, error: BaseException | None) -> bool:
+        """``finish`` with what left a ``with`` block; whether that was planned."""
         is_planned = kind is None or (isinstance(error, SystemExit) and error.code in (None, 0))
         self.finish("finished" if is_planned or kind is None else f"exception: {kind.__name__}")
-        self._saves.close(CLOSE_WAIT_S if is_planned else FAILED_WAIT_S)
-        self.close()
+        return is_planned
 
     def _tell_metadata(self, data: Mapping[str, object]) -> None:
         self._known.metadata(data)

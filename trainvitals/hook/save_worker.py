@@ -76,6 +76,11 @@ class SaveWorker:
         with self._lock:
             return [job for job in self._jobs if job.path == path]
 
+    @property
+    def is_busy(self) -> bool:
+        """Something is not done."""
+        return bool(self._jobs)
+
     def look_again(self) -> None:
         """A job has something new to see."""
         self._wake.set()

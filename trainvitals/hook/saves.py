@@ -272,6 +272,11 @@ class Saves:
         self.errors += 1
         self._fail(reason)
 
+    @property
+    def is_busy(self) -> bool:
+        """Something is saved, hashed or compared just now."""
+        return self._worker.is_busy or any(not save.has_ended for save in self._open)
+
     def close(self, timeout_s: float = CLOSE_WAIT_S) -> None:
         """Say which saves were never finished, and wait, at most so long, for manifests that are under way."""
         if self._is_closed:

@@ -164,7 +164,7 @@ class TrainingMonitor(RankCalls):
             self._reader.close()
             self._reader = None
         if self._recorder is not None:
-            self._recorder.close()
+            self._recorder.close_later()
 
     def __enter__(self) -> TrainingMonitor:
         return self
@@ -177,7 +177,7 @@ class TrainingMonitor(RankCalls):
     def _leave(self, kind: type[BaseException] | None, error: BaseException | None) -> None:
         if self._recorder is not None:
             self._release(at_end=True)
-            self._recorder.__exit__(kind, error, None)
+            self._recorder.end(kind, error)
 
     def is_sampled(self, number: int) -> bool:
         """A function of the number alone, so that all ranks sample the same steps."""
