@@ -408,8 +408,11 @@ def test_a_single_file_is_proven_by_the_manifest_beside_it(tmp_path):
     made.write_manifest(path, 500)
     report = inspect(str(path), "content")
     assert (report.state, report.level, report.proof) == ("verified", "content", "manifest"), report
-    path.write_bytes(made.flipped(path.read_bytes(), path.stat().st_size - 1))
-    assert inspect(str(path), "content").state == "corrupt"
+    renamed = path.rename(tmp_path / "step_500-best.safetensors")
+    (tmp_path / "step_500.safetensors.ckpt_manifest.json").rename(tmp_path / "step_500-best.safetensors.ckpt_manifest.json")
+    assert inspect(str(renamed), "content").proof == "manifest"
+    renamed.write_bytes(made.flipped(renamed.read_bytes(), renamed.stat().st_size - 1))
+    assert inspect(str(renamed), "content").state == "corrupt"
 
 
 def with_integrity(directory, **changes):

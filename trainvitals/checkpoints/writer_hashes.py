@@ -54,7 +54,10 @@ def read(listing: Listing, findings: Findings, step: int | None, run: str = "") 
     whole = _parsed(listing, own_name, findings) if own_name in listing.names else None
     if whole is not None:
         _compare(whole, step, run, findings, own_name)
-        return WriterHashes(_expected(whole), whole, own_name)
+        named = _expected(whole)
+        if listing.is_file and len(named) == 1:
+            named = {os.path.basename(listing.root): one for one in named.values()}  # noqa: PTH119 - it may have been renamed
+        return WriterHashes(named, whole, own_name)
     if listing.is_file:
         return WriterHashes()
     parts = sorted(name for name in listing.names if manifest.RANK_NAME.match(name))
