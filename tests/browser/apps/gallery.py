@@ -8,7 +8,8 @@ import streamlit as st
 
 from pages._shared.components import check_list, checkpoint_strip, kpi_row, live_chart, node_wall, verdict_band
 from trainvitals.charts.build import curve_data
-from trainvitals.charts.checkpoints import strip, timeline_json
+from trainvitals.charts.checkpoint_timeline import timeline_json
+from trainvitals.charts.checkpoints import strip
 from trainvitals.charts.curves import figure_json, overview_figure_json
 from trainvitals.charts.nodes import wall_payload
 from trainvitals.records import (
