@@ -7,7 +7,7 @@ they are verified, and whether the disk holds the next ones.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import pairwise
 from statistics import median
@@ -20,6 +20,8 @@ from trainvitals.records import CheckpointReport, CheckpointState, VerificationL
 
 #: Interval that experience asks for, in steps.
 USUAL_STEPS = (500, 2000)
+#: A step below this is a mistake of a clock.
+LEAST_STEP_S = 1e-6
 #: Newest saves whose times are looked at.
 RECENT_SAVES = 20
 #: Share of the time that an interval may lose beyond the best one, and that saves may block.
@@ -87,6 +89,8 @@ def card(inputs: CardInputs) -> tuple[CardRow, ...]:
     own = [one for one in inputs.reports if PIN_DIRECTORY not in one.path]
     if not own:
         return ()
+    if inputs.step_s is not None and inputs.step_s < LEAST_STEP_S:
+        inputs = replace(inputs, step_s=None)
     there = [one for one in own if one.state not in GONE]
     good = [one for one in there if one.state in GOOD]
     newest = max(good, key=lambda one: (one.modified_at_ns or 0, one.step or 0), default=None)
