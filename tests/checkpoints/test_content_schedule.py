@@ -223,7 +223,7 @@ def test_a_look_of_hours_says_how_far_it_is(tmp_path):
     class Slow(Verifier):
         done = 0
 
-        def offer(self, candidates):
+        def offer(self, candidates, wanted=()):
             nonlocal watched_path
             watched_path = candidates[0].path if candidates else None
             return None
@@ -257,7 +257,7 @@ def test_the_newest_is_first_an_interrupted_look_second_then_by_age():
     assert next_job([newest, middle, oldest], 0, Policy()).level is VerificationLevel.LOAD
     done = candidate(3, looked="s3", looked_at_ns=10)
     job = next_job([done, middle, oldest], 20, Policy())
-    assert (job.path, job.since_ns, job.is_newest, job.level) == ("/c/1", 5, False, VerificationLevel.CONTENT)
+    assert (job.path, job.since_ns, job.is_urgent, job.level) == ("/c/1", 5, False, VerificationLevel.CONTENT)
     assert next_job([done, middle], 20, Policy()).path == "/c/2"
 
 

@@ -13,6 +13,8 @@ from trainvitals.checkpoints.files import NotRegular, Unreadable, Vanished, open
 from trainvitals.checkpoints.hash_record import BadRecord, HashRecord
 from trainvitals.errors import InputError
 
+#: Where a watchdog keeps them, below its run directory.
+DIRECTORY = "checkpoint_hashes"
 #: Checkpoints whose records are kept; those not written for longest go first.
 MAX_RECORDS = 500
 MAX_MERGED = 10_000

@@ -1,8 +1,9 @@
-"""Which checkpoint's content is looked at next. Pure: the newest at once, older ones by and by, verified ones again after days."""
+"""Which checkpoint's content is looked at next. Pure: what somebody waits for and the newest at once, older ones by and by, verified
+ones again after days."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -15,7 +16,7 @@ _ELIGIBLE = (CheckpointState.VERIFIED, CheckpointState.COMPLETE)
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """contents: which are read. mb_per_s: for all but the newest, 0 = no limit. loads: which are loaded in a child. recheck_days: 0 = never again."""
+    """contents: which are read. mb_per_s: for all that can wait, 0 = no limit. loads: which are loaded in a child. recheck_days: 0 = never again."""
 
     contents: Literal["all", "newest", "off"] = "all"
     mb_per_s: float = 200.0
@@ -42,29 +43,31 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One look at the content of one checkpoint."""
+    """One look at the content of one checkpoint. is_urgent: at full speed, and others are interrupted for it."""
 
     path: str
     signature: str
     level: VerificationLevel
-    is_newest: bool
+    is_urgent: bool
     since_ns: int
 
 
-def next_job(candidates: Sequence[Candidate], now_ns: int, policy: Policy) -> Job | None:
-    """``candidates``: newest first, all that are known. None: nothing is due."""
-    read = {"all": candidates, "newest": candidates[:1], "off": ()}[policy.contents]
+def next_job(candidates: Sequence[Candidate], now_ns: int, policy: Policy, wanted: Collection[str] = ()) -> Job | None:
+    """``candidates``: newest first, all that are known. wanted: paths (as reported) of those that come before all others, because
+    somebody may restart from them now. None: nothing is due."""
+    few = [one for number, one in enumerate(candidates) if not number or one.report.path in wanted]
+    read = {"all": candidates, "newest": few, "off": ()}[policy.contents]
     eligible = [one for one in read if one.report.state in _ELIGIBLE and one.report.files]
     newest = candidates[0] if candidates else None
     never = [one for one in eligible if one.looked != one.signature]
     again = [one for one in eligible if one.looked == one.signature and _is_due(one, now_ns, policy)]
     # A look that was interrupted goes on before another of its kind begins.
-    never.sort(key=lambda one: (one is not newest, one.round_ns == 0))
+    never.sort(key=lambda one: (one.report.path not in wanted, one is not newest, one.round_ns == 0))
     again.sort(key=lambda one: (one.round_ns == 0, one.looked_at_ns))
     for one in (*never, *again):
         is_newest = one is newest
         level = VerificationLevel.LOAD if is_newest and policy.loads == "newest" else VerificationLevel.CONTENT
-        return Job(one.path, one.signature, level, is_newest, one.round_ns or now_ns)
+        return Job(one.path, one.signature, level, is_newest or one.report.path in wanted, one.round_ns or now_ns)
     return None
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from trainvitals.checkpoints import files, hash_record, load, low_priority, schedule
@@ -69,14 +69,14 @@ class Verifier:
             job = self._job
             return None if job is None else Progress(job.path, job.level, self._done_bytes, self._total_bytes)
 
-    def offer(self, candidates: Sequence[Candidate]) -> Job | None:
-        """All checkpoints, newest first. Returns the job that was started now; a running one that is no longer wanted is stopped."""
-        job = schedule.next_job(candidates, self._clock.time_ns(), self._policy)
+    def offer(self, candidates: Sequence[Candidate], wanted: Collection[str] = ()) -> Job | None:
+        """All checkpoints, newest first; ``wanted``: paths of those that come first. Returns the job that was started now; a running one that is no longer wanted is stopped."""
+        job = schedule.next_job(candidates, self._clock.time_ns(), self._policy, wanted)
         with self._lock:
             if self._job is not None:
                 running = self._job
                 is_as_it_was = any(one.path == running.path and one.signature == running.signature for one in candidates)
-                is_overtaken = job is not None and job.is_newest and job.path != running.path
+                is_overtaken = job is not None and job.is_urgent and job.path != running.path
                 if not is_as_it_was or is_overtaken:
                     self._stop.set()
                 return None
@@ -123,7 +123,7 @@ class Verifier:
             return None
         with self._lock:
             self._total_bytes = seen.bytes
-        pace = Pace(self._clock, 0.0 if job.is_newest else self._policy.mb_per_s, self._stop.is_set, self._tell)
+        pace = Pace(self._clock, 0.0 if job.is_urgent else self._policy.mb_per_s, self._stop.is_set, self._tell)
         shares = self._store.shared(seen.name)
         record = hash_record.with_shares(self._store.load(job.path), shares, seen.entries, job.since_ns, job.since_ns - DAY_NS)
         work = Work(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
@@ -12,6 +12,7 @@ from trainvitals.checkpoints.files import Listing, Unreadable, Vanished, printab
 from trainvitals.checkpoints.inspection import look_at, stored_path
 from trainvitals.checkpoints.life import Known, Patience
 from trainvitals.checkpoints.names import final_name
+from trainvitals.checkpoints.save_pauses import SavePauses
 from trainvitals.checkpoints.schedule import Candidate
 from trainvitals.checkpoints.verifier import Progress, Verifier
 from trainvitals.clock import Clock
@@ -46,6 +47,8 @@ class CheckpointWatcher:
         self._budget_s = budget_s
         self._known: dict[str, Known] = {}
         self._devices: dict[str, int] = {}
+        self._wanted: frozenset[str] = frozenset()
+        self._pauses = SavePauses()
         self._store_errors = 0
         self._progress_told = (0.0, 0)
         self.errors = 0
@@ -60,6 +63,12 @@ class CheckpointWatcher:
     def progress(self) -> Progress | None:
         """Of the look at a content that is running."""
         return self._verifier.progress if self._verifier is not None else None
+
+    def advise(self, wanted: Collection[str], step_s: float | None) -> None:
+        """What whoever watches the run knows. wanted: paths (as reported) whose content is looked at first; step_s: usual seconds
+        of a step, None = not known. May be called while a scan runs."""
+        self._wanted = frozenset(wanted)
+        self._pauses.step_s = step_s
 
     def scan(self) -> list[CheckpointReport]:
         """Look at everything once; returns the reports that changed since the last scan, newest first. Never raises."""
@@ -80,6 +89,7 @@ class CheckpointWatcher:
         return {
             "version": STATE_VERSION,
             "errors": self.errors,
+            "pauses": self._pauses.to_state(),
             "known": [_known_to_state(known) for known in self._known.values()],
         }
 
@@ -88,6 +98,7 @@ class CheckpointWatcher:
         if state.get("version") != STATE_VERSION:
             return
         self.errors = int(state.get("errors", 0))
+        self._pauses.restore(state.get("pauses", ()))
         now_s = self._clock.monotonic_s()
         for stored in state["known"]:
             known = _known_from_state(stored, now_s)
@@ -156,7 +167,10 @@ class CheckpointWatcher:
             self._known[path] = life.first_sight(path, presence, is_newest, now_s)
         else:
             known.absent_scans = 0
+            stood_still_s, was_writing = now_s - known.since_s, known.report.state is CheckpointState.WRITING
             life.changed(known, presence, is_newest, now_s)
+            if was_writing and known.report.state in (CheckpointState.WRITING, CheckpointState.COMPLETE):
+                self._pauses.seen(stood_still_s)
 
     def _judge(self, listings: Mapping[str, Listing], newest_ns: int) -> None:
         started_s = self._clock.monotonic_s()
@@ -174,7 +188,7 @@ class CheckpointWatcher:
                 continue
             if inspection.is_unreadable:
                 self._trouble(f"{printable(known.path)}: {next(iter(inspection.report.reasons), 'cannot be read')}.")
-            life.judged(known, inspection, _is_newest(seen, newest_ns), now_s, self._patience)
+            life.judged(known, inspection, _is_newest(seen, newest_ns), now_s, self._pauses.patience(self._patience))
 
     def _deepen(self, verifier: Verifier, newest_ns: int) -> None:
         """Take what looks at the content found, and offer what there is for the next."""
@@ -186,7 +200,7 @@ class CheckpointWatcher:
             for one in self._ordered(self._known.values())
             if one.signature and one.judged == one.signature
         ]  # fmt: skip
-        job = verifier.offer(candidates)
+        job = verifier.offer(candidates, self._wanted)
         if job is None:
             self._tell_progress(verifier.progress)
         else:
@@ -215,7 +229,7 @@ class CheckpointWatcher:
             known = self._known.get(outcome.job.path)
             if known is not None:
                 is_newest = (known.report.modified_at_ns or 0) >= newest_ns
-                life.looked(known, outcome, is_newest, self._clock.monotonic_s(), self._patience)
+                life.looked(known, outcome, is_newest, self._clock.monotonic_s(), self._pauses.patience(self._patience))
 
     def _has_changed(self, known: Known) -> bool:
         try:

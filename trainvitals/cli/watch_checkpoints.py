@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any, cast
 
+from trainvitals.checkpoints import hash_store
 from trainvitals.checkpoints.hash_store import HashStore
 from trainvitals.checkpoints.schedule import Policy
 from trainvitals.checkpoints.verifier import Verifier
@@ -22,5 +23,5 @@ def checkpoint_verifier(settings: Settings, run: RunSettings, clock: Clock, *, i
         contents=cast(Any, watch.checkpoint_content), mb_per_s=watch.checkpoint_mb_per_s, loads=cast(Any, watch.checkpoint_load),
         recheck_days=watch.checkpoint_recheck_days,
     )  # fmt: skip
-    store = HashStore(os.path.join(run.dir, "checkpoint_hashes"), os.path.join(run.dir, "checkpoint_shares"))  # noqa: PTH118
+    store = HashStore(os.path.join(run.dir, hash_store.DIRECTORY), os.path.join(run.dir, "checkpoint_shares"))  # noqa: PTH118
     return Verifier(store, clock, policy, run.name, in_thread=in_thread)

@@ -125,6 +125,10 @@ class Engine(Stateful):
         """What changed in the breaker's decision since the last call: ``{"step", "time_ns", "decision", "reason"}``, oldest first."""
         return self._breaker.take_log()
 
+    def step_s(self) -> float | None:
+        """Usual seconds of a step, None while that is not known."""
+        return self._saves.pace.step_s()
+
     def stall_deadline_s(self) -> float | None:
         """Seconds after the last progress at which a stall is found; None before the first record, in a pause, at the end."""
         return self._stall.deadline_s()

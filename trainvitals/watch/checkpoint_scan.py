@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -22,6 +22,8 @@ class Watcher(Protocol):
     def reports(self) -> list[CheckpointReport]: ...
 
     def scan(self) -> list[CheckpointReport]: ...
+
+    def advise(self, wanted: Collection[str], step_s: float | None) -> None: ...
 
     def to_state(self) -> dict[str, Any]: ...
 
@@ -67,6 +69,10 @@ class CheckpointScanner:
     def restore(self, state: dict[str, Any]) -> None:
         """Go on where a committed scan ended."""
         self._watcher.restore(state)
+
+    def advise(self, wanted: Collection[str], step_s: float | None) -> None:
+        """What the next scan should know: paths whose content comes first, usual seconds of a step."""
+        self._watcher.advise(wanted, step_s)
 
     def poll(self) -> Scan | None:
         """The result of a scan that has ended, if there is one; starts the next when it is due."""

@@ -28,7 +28,9 @@ def plan(
     quiet_s: seconds since the last incident about the weights ended, None = there was none. pins: path of the pin -> what is
     pinned there. originals: paths of the checkpoints that the trainer still has.
     """
-    release: dict[str, str] = {path: "it is damaged" for path, report in pins.items() if report.state in _BAD}
+    # A damaged one is better than none, for a person who has to choose.
+    is_damaged = {path for path, report in pins.items() if report.state in _BAD and recommended is not None}
+    release: dict[str, str] = dict.fromkeys(is_damaged, "it is damaged")
     left = {path: report for path, report in pins.items() if path not in release}
     if not is_trouble_open:
         release |= _not_needed(recommended, quiet_s, keep_s, left, originals)

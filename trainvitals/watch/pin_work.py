@@ -40,7 +40,7 @@ class PinWork:
     """One job at a time, in order. ``poll`` never waits."""
 
     def __init__(self, *, in_thread: bool = True) -> None:
-        self._in_thread = in_thread
+        self.in_thread = in_thread
         self._lock = threading.Lock()
         self._waiting: deque[Job] = deque()
         self._done: deque[Done] = deque()
@@ -57,7 +57,7 @@ class PinWork:
             self._waiting.extend(jobs)
             start = bool(self._waiting) and not self._is_running
             self._is_running = self._is_running or start
-        if start and self._in_thread:
+        if start and self.in_thread:
             threading.Thread(target=self._work, name="checkpoint-pin", daemon=True).start()
         elif start:
             self._work()

@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass, replace
 from statistics import median_low
 from typing import Any
 
+from trainvitals.checkpoints import hash_store
 from trainvitals.checkpoints.files import printable
 from trainvitals.checkpoints.pinning import is_rewritten_in_place, original_path, pin_path
 from trainvitals.checkpoints.watcher import report_from_mapping, report_to_mapping
@@ -23,8 +24,9 @@ from trainvitals.incidents.rollback import Rollback, RollbackInputs, recommend
 from trainvitals.incidents.suspect import is_about_weights
 from trainvitals.records import CheckpointReport, CheckpointState, Event, Finding, Incident, Severity, Step
 from trainvitals.settings import RunSettings, WatchSettings
-from trainvitals.watch.checkpoint_events import checkpoint_event
+from trainvitals.watch.checkpoint_events import checkpoint_event, verification_event
 from trainvitals.watch.pin_plan import plan
+from trainvitals.watch.pin_reading import PinReading
 from trainvitals.watch.pin_work import Done, Job, PinWork
 
 RULE = "checkpoint_safe_expiring"
@@ -50,6 +52,10 @@ class SafeCheckpoint:
     def __init__(self, run: RunSettings, watch: WatchSettings, work: PinWork | None = None) -> None:
         self._run, self._watch = run, watch
         self._work = work or PinWork()
+        hashes = os.path.join(run.dir, hash_store.DIRECTORY)  # noqa: PTH118
+        self._reading = PinReading(
+            hashes, run.name, watch.checkpoint_mb_per_s, watch.checkpoint_recheck_days, in_thread=self._work.in_thread
+        )
         self._known: tuple[CheckpointReport, ...] = ()
         self._pins: dict[str, CheckpointReport] = {}
         self._shown: set[str] = set()
@@ -120,6 +126,7 @@ class SafeCheckpoint:
         for done in self._work.poll():
             self._events += self._take_done(done, now_ns)
             self._is_due = True
+        self._read_pins(attempt, now_ns)
         is_late = now_ns - self._done_ns >= LOOK_AGAIN_NS
         if not (self._is_due or is_late) or not self._work.is_idle:
             return []
@@ -141,6 +148,12 @@ class SafeCheckpoint:
             self._run.save_on_pause, is_trouble_open=any(one.is_open and is_about_weights(one) for one in self._incidents.values()),
             safe=safe, is_pinned=safe is not None and pin_path(safe.path) in self._pins, reports=self._known,
         )  # fmt: skip
+
+    def wanted(self) -> tuple[str, ...]:
+        """Paths whose content is to be looked at before all others: what somebody may restart from soon."""
+        safe = self._rollback.checkpoint
+        is_open = any(one.is_open for one in self._incidents.values())
+        return (safe.path,) if safe is not None and is_open and self._rollback.needs_content else ()
 
     @property
     def rollback(self) -> Rollback:
@@ -199,6 +212,25 @@ class SafeCheckpoint:
             self._last_step, median_low(self._gaps) if self._gaps else 1,
             pinned={*self._pins, *map(original_path, self._pins)},
         )  # fmt: skip
+
+    def _read_pins(self, attempt: int, now_ns: int) -> None:
+        """Take what the looks at the content of pins found, and have the next one begin."""
+        if self._watch.checkpoint_content == "off":
+            return
+        alone = {path: self._pins[path] for path in sorted(self._shown) if path in self._pins}
+        is_urgent = any(one.is_open for one in self._incidents.values())
+        for read in self._reading.poll(alone, now_ns, is_urgent=is_urgent):
+            if read.path not in alone:
+                continue
+            if read.report is None:
+                why = f"the content of what was kept could not be looked at: {read.problem}"
+                self._events.append(self._event(original_path(read.path), "failed", why, now_ns, pinned=read.path))
+                continue
+            self._pins[read.path] = read.report
+            self._events.append(checkpoint_event(read.report, attempt or None, now_ns))
+            if read.report.verified_at_ns is not None:
+                self._events.append(verification_event(read.report, read.report.verified_at_ns, attempt or None))
+            self._is_due = True
 
     def _show(self, attempt: int, now_ns: int) -> list[Event]:
         """A pin whose original is gone is a checkpoint of its own, until it is let go."""

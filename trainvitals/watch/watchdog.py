@@ -180,6 +180,7 @@ class Watchdog:
         if not is_behind:  # a log that never falls silent must not hide a stall
             self._found(self._guarded(lambda: self._engine.tick(self._steady_ns())), now_ns)
             self._take_postmortem(now_ns)
+        self._scanner.advise(self._safe.wanted(), self._engine.step_s())
         scan = self._scanner.poll()
         if scan is not None:
             self._take_scan(scan, now_ns)
