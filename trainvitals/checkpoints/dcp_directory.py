@@ -128,7 +128,7 @@ def check_beside(listing: Listing, findings: Findings) -> None:
         elif name.endswith(".safetensors"):
             parts.check_safetensors(listing, entry, findings)
         elif name.endswith(".json"):
-            parts.read_json(listing, name, findings, allow_nonfinite=True)
+            parts.read_json(listing, name, findings, allow_nonfinite=True, is_long=True)
 
 
 def _check_ranks(names: list[str], shards: list[str], findings: Findings) -> None:

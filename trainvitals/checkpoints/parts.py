@@ -7,13 +7,16 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from trainvitals import manifest
-from trainvitals.checkpoints import json_file, safetensors_header, torch_file
+from trainvitals.checkpoints import json_file, json_stream, safetensors_header, torch_file
 from trainvitals.checkpoints.files import Entry, Listing, NotRegular, Reader, Unreadable, Vanished, opened, printable, reason
 from trainvitals.checkpoints.findings import Findings
 from trainvitals.checkpoints.names import final_name
 
 #: Longer JSON files are not parsed (a trainer_state.json of a million log lines is about 150 MB).
-MAX_JSON_BYTES = 64 * 1024 * 1024
+MAX_JSON_BYTES = 24 * 1024 * 1024
+#: ... but for those of which the abridged document is enough: from here on they are read piece by piece.
+STREAMED_FROM_BYTES = 4 * 1024 * 1024
+MAX_STREAMED_BYTES = 1024 * 1024 * 1024
 Checked = TypeVar("Checked")
 TORCH_ENDINGS = (".pt", ".pth", ".ckpt", ".bin")
 _SHARD = re.compile(r"(?P<stem>.+)-(?P<number>\d{5})-of-(?P<count>\d{5})(?P<ending>\.safetensors|\.bin)\Z")
@@ -126,18 +129,24 @@ def check_with(
     return result
 
 
-def read_json(listing: Listing, name: str, findings: Findings, *, allow_nonfinite: bool = False) -> Any:
-    """The parsed document, None when there is none (the outcome is filed). Manifests are read by ``writer_hashes``."""
+def read_json(listing: Listing, name: str, findings: Findings, *, allow_nonfinite: bool = False, is_long: bool = False) -> Any:
+    """The parsed document, None when there is none (the outcome is filed). Manifests are read by ``writer_hashes``.
+
+    is_long: of a long one the abridged object of ``json_stream`` is enough.
+    """
     if manifest.is_own_name(name.rpartition("/")[2]):
         return None
     entry = next((entry for entry in listing.entries if entry.name == name), None)
     if entry is None or entry.problem:
         return None
-    if entry.size > MAX_JSON_BYTES:
-        findings.unproven.append(f"{printable(name)}: longer than what is parsed here ({MAX_JSON_BYTES} bytes)")
+    limit = MAX_STREAMED_BYTES if is_long else MAX_JSON_BYTES
+    if entry.size > limit:
+        findings.unproven.append(f"{printable(name)}: longer than what is parsed here ({limit} bytes)")
         return None
 
     def parse(reader: Reader) -> Any:
+        if is_long and reader.size > STREAMED_FROM_BYTES:
+            return json_stream.read(reader)
         return json_file.parse(reader.read(0, min(reader.size, MAX_JSON_BYTES)), allow_nonfinite=allow_nonfinite)
 
     return _Filed(findings, printable(name)).run(listing, entry, parse)

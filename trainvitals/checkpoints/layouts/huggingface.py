@@ -63,7 +63,7 @@ class HuggingFace(Layout):
         is_long = any(entry.name == MARKER and entry.size > LONG_MARKER_BYTES for entry in listing.entries)
         state = None
         if into_files or not is_long:
-            state = parts.read_json(listing, MARKER, findings, allow_nonfinite=True)
+            state = parts.read_json(listing, MARKER, findings, allow_nonfinite=True, is_long=True)
         if state is not None:
             step, loss = _state(state, step, findings)
         if into_files:
@@ -155,4 +155,4 @@ def _check_files(listing: Listing, findings: Findings) -> None:
         elif name.endswith(parts.TORCH_ENDINGS):
             parts.check_torch(listing, entry, findings)
         elif name.endswith(".json"):
-            parts.read_json(listing, name, findings, allow_nonfinite=True)
+            parts.read_json(listing, name, findings, allow_nonfinite=True, is_long=True)

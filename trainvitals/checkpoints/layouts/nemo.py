@@ -76,7 +76,7 @@ class NeMo(Layout):
         if into_files:
             for entry in listing.entries:
                 if entry.name.startswith("context/") and entry.name.endswith(".json"):
-                    parts.read_json(listing, entry.name, findings, allow_nonfinite=True)
+                    parts.read_json(listing, entry.name, findings, allow_nonfinite=True, is_long=True)
         return Facts(
             named,
             facts.has_optimizer,

@@ -151,7 +151,7 @@ def _check_files(listing: Listing, findings: Findings) -> None:
             unproven.add(left or "")
             has_chunks |= _CHUNK.match(entry.name) is not None
         elif _JSON.match(entry.name) or _ITEM_JSON.match(entry.name):
-            parts.read_json(listing, entry.name, findings, allow_nonfinite=True)
+            parts.read_json(listing, entry.name, findings, allow_nonfinite=True, is_long=True)
         elif entry.name.rpartition("/")[2] not in {*_NO_STRUCTURE, METADATA, "_METADATA"}:
             strange.append(entry.name)
     if strange:
