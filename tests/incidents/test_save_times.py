@@ -50,7 +50,8 @@ def test_a_copy_and_another_rank_are_no_saves_of_their_own_and_a_deletion_is_kep
         save("persisted", 9, persisted_s=4.0), save("persisted", 20, path="/shared/100", copy_of="/c/100"),
         save("failed", 21, rank=3, reason="x"), save("deleted", 99),
     ])  # fmt: skip
-    assert found.problem == "" and found.deleted_ns == 99 * SECOND
+    assert found.problem == "x" and found.persisted_s == 4.0  # a rank whose part failed makes the save one that failed
+    assert found.deleted_ns == 99 * SECOND
 
 
 def test_begin_and_end_in_the_log_tell_how_long_it_blocked_unless_the_hook_tells() -> None:

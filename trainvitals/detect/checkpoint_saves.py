@@ -33,8 +33,10 @@ class SaveDetector(FamilyDetector):
         "_tick_ns", "_was_live", "told_before", "_tells_saves",
     )  # fmt: skip
 
-    def __init__(self, context: Context, tuned: Tuned) -> None:
+    def __init__(self, context: Context, tuned: Tuned, planned_steps: int = 0) -> None:
+        """planned_steps: between two saves, as the settings of this product say; 0 = not said."""
         super().__init__(context, tuned)
+        self._planned_steps = planned_steps or None
         gaps = [int(min(1e6, max(2.0, self.numbers[OVERDUE][name]))) for name in ("gaps", "sure_gaps")]
         self.book = CheckpointBook()
         self.pace = Pace()
@@ -59,6 +61,8 @@ class SaveDetector(FamilyDetector):
     # -- what happens ---------------------------------------------------------------------------------------------
 
     def on_step(self, step: Step) -> None:
+        if self._planned_steps is not None:
+            self._declare(self._planned_steps)
         gap = self.pace.push(step.step, step.time_ns)
         self._was_live = self._was_live or self._tick_ns is not None
         self._blocking.stepped(step, gap, self.pace.step_s(), self.context.attempt)
@@ -118,7 +122,13 @@ class SaveDetector(FamilyDetector):
         elif state == "failed":
             why = str(data.get("reason") or event.text)[:200].strip()
             text = f"the save of step {format_step(step)} failed" + (f": {why}" if why else "")
-            self.ledger.open_finding(STUCK, Severity.WARNING, text, first_step=step, data={"step": step, "state": "failed"})
+            self.ledger.open_finding(
+                STUCK,
+                Severity.WARNING,
+                text,
+                first_step=step,
+                data={"step": step, "state": "failed", "rank": whole(data.get("rank"))},
+            )
         elif state == "deleted":
             self._close_stuck(key, "; it was deleted")
 
@@ -148,11 +158,13 @@ class SaveDetector(FamilyDetector):
         if self.told.saved(step, time_ns):
             self.told_before = last
             self._close_overdue("told", f"; step {format_step(step)} was saved")
-            self._pass_stuck(step)
+            self._pass_stuck(step, is_seen=False)
 
-    def _pass_stuck(self, step: int) -> None:
-        """A save of this step is durable."""
+    def _pass_stuck(self, step: int, *, is_seen: bool) -> None:
+        """A save of this step is durable. is_seen: all of it is on disk; else the first rank told so of its part."""
         finding = self.ledger.open.get(STUCK)
+        if finding is not None and finding.data.get("rank") and finding.data["step"] == step and not is_seen:
+            return
         if finding is not None and whole(finding.data.get("step")) is not None and finding.data["step"] <= step:
             is_it = finding.data["step"] == step
             self.ledger.close(STUCK, None, "; it is saved now" if is_it else f"; step {format_step(step)} was saved after it")
@@ -173,7 +185,7 @@ class SaveDetector(FamilyDetector):
             # What lies on disk was saved, whether the trainer says so or not.
             for source in SOURCES:
                 self._close_overdue(source, f"; step {format_step(step)} is complete")
-            self._pass_stuck(step)
+            self._pass_stuck(step, is_seen=True)
         self._disk_ns = max(self._disk_ns, born_ns)
 
     # -- judging --------------------------------------------------------------------------------------------------
@@ -274,7 +286,11 @@ class SaveDetector(FamilyDetector):
 
     def _on_settings(self, data: Mapping[str, Any]) -> None:
         steps = declared_interval(data)
-        if steps is None or steps == self.told.declared_steps:
+        if steps is not None and self._planned_steps is None:
+            self._declare(steps)
+
+    def _declare(self, steps: int) -> None:
+        if steps == self.told.declared_steps:
             return
         for schedule in (self.told, self.disk):
             if schedule.declared_steps is not None:

@@ -66,6 +66,7 @@ class Engine(Stateful):
         tunables: Tuned | None = None,
         breaker: BreakerLimits | None = None,
         lr_schedule: Schedule | None = None,
+        save_interval_steps: int = 0,
     ) -> None:
         tuned: Tuned = tunables or {}
         context = self._context = Context(run)
@@ -85,7 +86,7 @@ class Engine(Stateful):
         self._lr = LrDetector(context, tuned, lr_schedule)
         self._ranks = RankDetector(context, tuned)
         self._pause = PauseDetector(context, tuned)
-        self._saves = SaveDetector(context, tuned)
+        self._saves = SaveDetector(context, tuned, save_interval_steps)
         self._checkpoints = CheckpointDetector(context, tuned, self._loss, self._saves)
         self._breaker = BreakerDetector(context, tuned, self._loss, DefaultLimits() if breaker is None else breaker)
         # Order matters: the first two decide what may be believed, later ones read the loss detector; what a start could have

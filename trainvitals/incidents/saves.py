@@ -59,13 +59,18 @@ def _told_by_hook(events: Iterable[Event]) -> list[SaveTime]:
             if key is not None:
                 saves[key] = replace(saves[key], deleted_ns=event.time_ns)
             continue
-        if state not in ("begun", "staged", "persisted", "failed") or event.step is None or data.get("rank"):
+        if state not in ("begun", "staged", "persisted", "failed") or event.step is None:
             continue
+        if data.get("rank") and state != "failed":
+            continue  # the first rank tells of the save; another one only that its part failed
         key = (event.step, path, event.attempt or 0)
         newest[path] = key
         save = saves.get(key) or SaveTime(event.step, path, event.attempt or 0)
         if state == "begun":  # the same step saved once more begins anew
             save = SaveTime(event.step, path, event.attempt or 0)
+        if data.get("rank"):
+            saves[key] = replace(save, problem=event.text or str(data.get("reason") or "the part of a rank failed"))
+            continue
         is_async = data.get("is_async")
         saves[key] = replace(
             save,

@@ -9,4 +9,5 @@ from trainvitals.settings import RunSettings, Settings
 
 def engine_for(settings: Settings, run: RunSettings) -> Engine:
     """A fresh one."""
-    return Engine(run.name, settings.detect, settings.breaker, from_settings(run.lr_schedule, run.total_steps))
+    schedule = from_settings(run.lr_schedule, run.total_steps)
+    return Engine(run.name, settings.detect, settings.breaker, schedule, run.checkpoint_every_steps)
