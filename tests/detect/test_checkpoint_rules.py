@@ -677,14 +677,6 @@ def test_a_half_written_directory_of_an_earlier_death_is_no_save_that_hangs():
     assert of(findings(run), "checkpoint_stuck") == []
 
 
-def test_going_back_when_somebody_asked_for_it_is_a_mark():
-    asked = Event("control", at(690), data={"desired": "rollback", "by": "ann", "state": "requested"})
-    run = [*live_run(550, 100), asked, start(2, 700, 300), *steps(301, 340, 710, attempt=2)]
-    (found,) = of(findings(run), "resume_behind")
-    assert found.severity is Severity.INFO
-    assert found.message.endswith("somebody asked for that")
-
-
 @settings(max_examples=15, deadline=None)
 @given(seed=st.integers(0, 10**6))
 def test_a_life_of_deaths_restarts_pauses_and_other_directories_gives_no_alarm(seed):

@@ -6,7 +6,7 @@ trainer. What is on disk is told in any order, so it is judged when a look has b
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from trainvitals.detect import checkpoint_resume as resume
@@ -14,7 +14,6 @@ from trainvitals.detect.base import FamilyDetector, Tuned
 from trainvitals.detect.checkpoint_book import Entry, age_key, path_key, printable, whole
 from trainvitals.detect.checkpoint_saves import SaveDetector
 from trainvitals.detect.findings import Context, format_count, format_duration, format_step
-from trainvitals.detect.loss import LossDetector
 from trainvitals.detect.subject_ledger import SubjectLedger
 from trainvitals.records import CheckpointState, Event, Severity, Step
 
@@ -27,8 +26,6 @@ MORE = "more"
 #: A save that was cut short long ago, with so many whole ones after it, is litter.
 NEWER_ENOUGH = 2
 MAX_DIRECTORIES = 16
-#: Requests to start again from an older checkpoint.
-GO_BACK = ("rollback", "rolled_back")
 STARTED = "started"
 RESUMED = "resumed"
 RUN = "run"
@@ -41,13 +38,14 @@ class CheckpointDetector(FamilyDetector):
     rules = (CORRUPT, NO_OPTIMIZER, TOO_FEW, BEHIND)
     STATE = (
         "ledger", "_choices", "_now_ns", "_is_dirty", "_highest_step", "_start_ns", "_told_step", "_few_since_ns", "_sick_from",
-        "_had_optimizer", "_passes", "_was_live", "_is_asked_back",
+        "_had_optimizer", "_passes", "_was_live",
     )  # fmt: skip
 
-    def __init__(self, context: Context, tuned: Tuned, loss: LossDetector, saves: SaveDetector) -> None:
+    def __init__(self, context: Context, tuned: Tuned, weights: Sequence[FamilyDetector], saves: SaveDetector) -> None:
+        """weights: families whose findings are a reason to go back."""
         super().__init__(context, tuned)
         self.ledger: SubjectLedger = SubjectLedger(context, self.family)
-        self._loss = loss
+        self._weights = tuple(weights)
         self._saves = saves
         self._choices: dict[str, dict[str, Any]] = {}
         self._now_ns: int | None = None
@@ -56,9 +54,8 @@ class CheckpointDetector(FamilyDetector):
         self._start_ns: int | None = None
         self._told_step: int | None = None  # from which it said that it goes on
         self._few_since_ns: int | None = None
-        self._sick_from: int | None = None
+        self._sick_from: int | None = None  # onset of what is wrong with the weights now
         self._had_optimizer = False
-        self._is_asked_back = False  # somebody asked to go back to an older checkpoint
         self._was_live = False  # before that, what is on disk is newer than what is read
         self._passes: int | None = None  # the step at which a start that was behind has made it up
 
@@ -66,8 +63,13 @@ class CheckpointDetector(FamilyDetector):
 
     def on_step(self, step: Step) -> None:
         self._highest_step = max(self._highest_step, step.step)
-        incident = self._loss.incident
-        self._sick_from = None if incident is None else incident["first_step"]
+        onsets = [
+            finding.first_step
+            for family in self._weights
+            for finding in family.ledger.open.values()
+            if finding.severity is not Severity.INFO
+        ]
+        self._sick_from = min(onsets, default=None)
         if step.time_ns is not None and (self._now_ns is None or step.time_ns > self._now_ns):
             self._now_ns = step.time_ns
         if self._passes is not None and step.step >= self._passes:
@@ -101,8 +103,6 @@ class CheckpointDetector(FamilyDetector):
                 self.ledger.settle(bare, "; the trainer was started again")
         elif event.kind == "resume":
             self._told_step = whole(event.step)
-        elif event.kind == "control":
-            self._is_asked_back = self._is_asked_back or str(event.data.get("desired")) in GO_BACK
         elif event.kind == "message":
             self._take_resume_check(event.data.get("resume_check"))
         elif event.kind == "annotation":
@@ -124,7 +124,6 @@ class CheckpointDetector(FamilyDetector):
         self._highest_step = max(from_step, 0)
         if missed is not None:
             self._tell_behind(began, missed)
-        self._is_asked_back = False
 
     # -- where a start goes on ------------------------------------------------------------------------------------
 
@@ -133,17 +132,17 @@ class CheckpointDetector(FamilyDetector):
         step_s = self._saves.pace.step_s()
         cost = "" if step_s is None else f" ({format_duration(redone * step_s)})"
         where = "from scratch" if start.is_from_scratch else f"from step {format_step(start.from_step)}"
-        went_back = self._sick_from is not None and start.from_step < self._sick_from <= missed.step
+        # Weights are damaged before it shows: the last one before an onset is passed over on purpose. Nobody means step 0 by that.
+        went_back = self._sick_from is not None and start.from_step < self._sick_from
+        went_back = went_back and (not start.is_from_scratch or self._sick_from <= missed.step)
         is_costly = step_s is not None and redone * step_s >= self.numbers[BEHIND]["critical_redo_s"]
-        severity = Severity.INFO if went_back or self._is_asked_back else Severity.CRITICAL if is_costly else Severity.WARNING
+        severity = Severity.INFO if went_back else Severity.CRITICAL if is_costly else Severity.WARNING
         message = (
             f"the trainer started {where} although {missed.what} of step {format_step(missed.step)} was there: "
             f"{format_count(redone, 'step')} are run again{cost}"
         )
-        if went_back and self._sick_from is not None:
-            message += f"; that goes back before the loss incident of step {format_step(self._sick_from)}"
-        elif self._is_asked_back:
-            message += "; somebody asked for that"
+        if went_back:
+            message += f"; that goes back before the incident of step {format_step(self._sick_from)}"
         told = self.ledger.tell(
             BEHIND, f"{STARTED}/{missed.step}", severity, message, first_step=max(0, start.from_step), value=float(start.from_step),
             expected=float(missed.step), time_ns=start.at_ns, detected_step=start.from_step + 1,

@@ -87,7 +87,8 @@ class Engine(Stateful):
         self._ranks = RankDetector(context, tuned)
         self._pause = PauseDetector(context, tuned)
         self._saves = SaveDetector(context, tuned, save_interval_steps)
-        self._checkpoints = CheckpointDetector(context, tuned, self._loss, self._saves)
+        weights = (self._nonfinite, self._loss, self._shift, self._trend, self._drop, self._rebound, self._grad_norm)
+        self._checkpoints = CheckpointDetector(context, tuned, weights, self._saves)
         self._breaker = BreakerDetector(context, tuned, self._loss, DefaultLimits() if breaker is None else breaker)
         # Order matters: the first two decide what may be believed, later ones read the loss detector; what a start could have
         # gone on from is asked before the saves forget it.

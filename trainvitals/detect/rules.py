@@ -58,7 +58,7 @@ RULES: Mapping[str, Rule] = MappingProxyType(
         "checkpoint_blocking": Rule("checkpoint", "warning; info when only the steps around the saves tell it", "when it is well below", "saves hold up the training for more than 5 % of the time, or twice as long as before"),
         "checkpoint_too_few_verified": Rule("checkpoint", "warning; info when enough are complete and none can be proven", "when there are two", "fewer than two verified checkpoints on disk: one bad file and the run is lost"),
         "checkpoint_safe_expiring": Rule("checkpoint", "warning; critical when the next save does it", "when it is kept, or the incident is over", "an incident is open, and the trainer will delete the one checkpoint that is safe"),
-        "resume_behind": Rule("checkpoint", "warning; critical when it costs 4 hours; info when it goes back before a loss incident", "when the steps are passed again, the pointer is right, or with the next start", "a start went on from an older checkpoint than it could, or from scratch; or a restart would"),
+        "resume_behind": Rule("checkpoint", "warning; critical when it costs 4 hours; info when it goes back before an incident of the weights", "when the steps are passed again, the pointer is right, or with the next start", "a start went on from an older checkpoint than it could, or from scratch; or a restart would"),
         "breaker_alert": Rule("breaker", "warning", "at once", "anomalous points in a row: [breaker] anomalous_action = \"pause\" would pause here"),
         "breaker_trip": Rule("breaker", "critical", "at once", "here the circuit breaker, armed, would pause"),
     }
