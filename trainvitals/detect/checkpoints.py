@@ -133,16 +133,18 @@ class CheckpointDetector(FamilyDetector):
         cost = "" if step_s is None else f" ({format_duration(redone * step_s)})"
         where = "from scratch" if start.is_from_scratch else f"from step {format_step(start.from_step)}"
         # Weights are damaged before it shows: the last one before an onset is passed over on purpose. Nobody means step 0 by that.
-        went_back = self._sick_from is not None and start.from_step < self._sick_from
-        went_back = went_back and (not start.is_from_scratch or self._sick_from <= missed.step)
+        sick_from = self._sick_from
+        went_back = (
+            sick_from is not None and start.from_step < sick_from and (not start.is_from_scratch or sick_from <= missed.step)
+        )
         is_costly = step_s is not None and redone * step_s >= self.numbers[BEHIND]["critical_redo_s"]
         severity = Severity.INFO if went_back else Severity.CRITICAL if is_costly else Severity.WARNING
         message = (
             f"the trainer started {where} although {missed.what} of step {format_step(missed.step)} was there: "
             f"{format_count(redone, 'step')} are run again{cost}"
         )
-        if went_back:
-            message += f"; that goes back before the incident of step {format_step(self._sick_from)}"
+        if went_back and sick_from is not None:
+            message += f"; that goes back before the incident of step {format_step(sick_from)}"
         told = self.ledger.tell(
             BEHIND, f"{STARTED}/{missed.step}", severity, message, first_step=max(0, start.from_step), value=float(start.from_step),
             expected=float(missed.step), time_ns=start.at_ns, detected_step=start.from_step + 1,
