@@ -95,7 +95,7 @@ def _judged(before: CheckpointReport, findings: Findings, proof: ContentProof, h
         return replace(report, state=CheckpointState.INCOMPLETE, level=None)
     if findings.damaged:
         reached = VerificationLevel.CONTENT if proof is not ContentProof.NONE else before.level
-        return replace(report, state=CheckpointState.CORRUPT, level=reached, proof=proof)
+        return replace(report, state=CheckpointState.CORRUPT, level=reached, proof=proof, verified_at_ns=work.clock.time_ns())
     if findings.unreadable:
         return replace(report, state=CheckpointState.COMPLETE, level=VerificationLevel.PRESENCE)
     if proof is ContentProof.NONE or not was_proven:

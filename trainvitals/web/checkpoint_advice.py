@@ -21,9 +21,9 @@ from trainvitals.web.view import AttemptView, MetricNow
 
 
 def newest_verified(checkpoints: Sequence[CheckpointReport]) -> CheckpointReport | None:
-    """The verified one of the highest step."""
+    """The verified one that was written last: after going back the higher steps are the old ones."""
     verified = [c for c in checkpoints if c.state is CheckpointState.VERIFIED and c.step is not None]
-    return max(verified, key=lambda c: (c.step or 0, c.modified_at_ns or 0), default=None)
+    return max(verified, key=lambda c: (c.modified_at_ns or 0, c.step or 0), default=None)
 
 
 def way_back_of(
