@@ -223,6 +223,28 @@ def test_an_empty_place_where_a_file_system_was_mounted_deletes_nothing(tmp_path
     assert watched.changed == []
 
 
+def test_a_restart_while_the_file_system_is_not_mounted_deletes_nothing_either(tmp_path):
+    other = Path("/dev/shm")
+    if not other.is_dir() or other.stat().st_dev == tmp_path.stat().st_dev:
+        pytest.skip("needs a second file system at /dev/shm")
+    real, mounted = tmp_path / "real", tmp_path / "mounted"
+    make.huggingface(real, 500)
+    mounted.symlink_to(real)
+    before = Watched(mounted)
+    before.scan(2)
+    kept = json.loads(json.dumps(before.watcher.to_state()))
+    after = Watched(mounted)
+    with tempfile.TemporaryDirectory(dir=other) as empty:
+        mounted.unlink()
+        mounted.symlink_to(empty)
+        after.watcher.restore(kept)
+        assert after.scan(3) == {"checkpoint-500": "verified"}
+        assert "is it mounted?" in after.watcher.text
+    mounted.unlink()
+    mounted.symlink_to(real)
+    assert after.scan() == {"checkpoint-500": "verified"} and after.watcher.text == ""
+
+
 def test_a_save_that_removes_old_shards_is_writing_not_deleting(tmp_path):
     directory = make.huggingface(tmp_path, 500, shards=3)
     watched = Watched(tmp_path)

@@ -90,6 +90,7 @@ class CheckpointWatcher:
             "version": STATE_VERSION,
             "errors": self.errors,
             "pauses": self._pauses.to_state(),
+            "devices": self._devices,
             "known": [_known_to_state(known) for known in self._known.values()],
         }
 
@@ -99,6 +100,7 @@ class CheckpointWatcher:
             return
         self.errors = int(state.get("errors", 0))
         self._pauses.restore(state.get("pauses", ()))
+        self._devices = {str(path): int(device) for path, device in state.get("devices", {}).items()}
         now_s = self._clock.monotonic_s()
         for stored in state["known"]:
             known = _known_from_state(stored, now_s)
