@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import zlib
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -207,3 +208,19 @@ def test_choices_are_bounded_and_go_on_from_their_state():
     other = CheckpointEvents()
     other.restore(kept)
     assert other.of([], choices[-5:], None, 2) == []
+
+
+def test_a_save_in_progress_is_told_once_a_minute_and_its_end_at_once():
+    events = CheckpointEvents()
+    second = 10**9
+
+    def told(state: CheckpointState, at_s: int, path: str = "/c/step-1") -> int:
+        report = replace(_report(VerificationLevel.PRESENCE, at_ns=None), path=path, state=state, bytes=at_s)
+        return len(events.of([report], [], 1, at_s * second))
+
+    writing = [told(CheckpointState.WRITING, at_s) for at_s in range(0, 300, 10)]
+    assert sum(writing) == 5 and writing[0] == 1
+    assert told(CheckpointState.WRITING, 295, "/c/step-2") == 1
+    assert told(CheckpointState.COMPLETE, 300) == 1
+    assert told(CheckpointState.WRITING, 301) == 1
+    assert told(CheckpointState.WRITING, 200) == 1  # a clock that was set back hides nothing

@@ -15,6 +15,8 @@ from trainvitals.watch.checkpoint_room import RoomEvents
 MAX_CHOICES = 64
 #: The store tells two events of one kind apart by their time; a first look at a directory tells thousands at once.
 APART_NS = 10**6
+#: What is being written changes in every look: told so often.
+WRITING_NS = 60 * 10**9
 _DEEP = (VerificationLevel.CONTENT, VerificationLevel.LOAD)
 
 
@@ -23,6 +25,7 @@ class CheckpointEvents:
 
     def __init__(self) -> None:
         self._choices: dict[str, dict[str, Any]] = {}
+        self._writing: dict[str, int] = {}
         self._rooms = RoomEvents()
 
     def of(
@@ -33,6 +36,8 @@ class CheckpointEvents:
         ``rooms``: what the disks have left, told when that changed enough."""
         events: list[Event] = []
         for left, report in zip(range(len(reports) - 1, -1, -1), reversed(reports), strict=True):
+            if self._is_told(report, now_ns):
+                continue
             events.append(checkpoint_event(report, attempt, now_ns - left * APART_NS))
             if report.verified_at_ns is not None and (report.level in _DEEP or report.state is CheckpointState.CORRUPT):
                 events.append(verification_event(report, report.verified_at_ns, attempt))
@@ -45,6 +50,19 @@ class CheckpointEvents:
         while len(self._choices) > MAX_CHOICES:
             self._choices.pop(next(iter(self._choices)))
         return [*events, *self._rooms.of(rooms)]
+
+    def _is_told(self, report: CheckpointReport, now_ns: int) -> bool:
+        """Whether it was told lately that this one is being written."""
+        if report.state is not CheckpointState.WRITING:
+            self._writing.pop(report.path, None)
+            return False
+        told_ns = self._writing.get(report.path)
+        if told_ns is not None and 0 <= now_ns - told_ns < WRITING_NS:
+            return True
+        self._writing[report.path] = now_ns
+        while len(self._writing) > MAX_CHOICES:
+            self._writing.pop(next(iter(self._writing)))
+        return False
 
     def to_state(self) -> dict[str, Any]:
         """JSON values only."""
