@@ -16,6 +16,8 @@ MAX_PICKLE_BYTES = 16 * 1024 * 1024
 MAX_OPCODES = 3_000_000
 MAX_TABLE_KEYS = 256
 MAX_KEPT_TEXT = 200
+#: Longer ones (a pickle may hold one of a million digits, which Python does not even print) are not kept.
+MAX_NUMBER = 1 << 63
 
 #: Globals seen in files of torch and of the trainers around it (checkpoint research: optimizer, scheduler, rng state, DCP).
 EXPECTED_GLOBALS = re.compile(
@@ -249,7 +251,8 @@ class _Machine:
         if below:
             del self._stack[-below:]
         for _ in after:
-            self._stack.append(argument if isinstance(argument, (str, int, float)) else OTHER)
+            is_kept = isinstance(argument, (str, float)) or (isinstance(argument, int) and abs(argument) < MAX_NUMBER)
+            self._stack.append(argument if is_kept else OTHER)
         if isinstance(argument, str) and argument in OPTIMIZER_KEYS:
             self.found.names_optimizer = True
 
@@ -273,7 +276,9 @@ class _Machine:
         if not (isinstance(identity, tuple) and len(identity) >= 5 and identity[0] == "storage"):
             return
         kind, key, count = identity[1], identity[2], identity[4]
-        if not isinstance(key, str) or not isinstance(count, int):
+        if not isinstance(key, str):
             return
+        if not isinstance(count, int) or count < 0:
+            raise ValueError("a storage of an impossible length")
         item_bytes = STORAGE_ITEM_BYTES.get(kind.name.rpartition(".")[2]) if isinstance(kind, _Global) else None
         self.found.storages[key] = None if item_bytes is None else count * item_bytes

@@ -19,7 +19,16 @@ _LOCATOR64 = struct.Struct("<4sIQI")
 _CENTRAL = struct.Struct("<4s6H3I5H2I")
 _LOCAL = struct.Struct("<4s5H3I2H")
 _MAX32 = 0xFFFFFFFF
+#: Bytes of the zip64 end record that its own length leaves out.
+_BEFORE_LENGTH64 = 12
 STORED = 0
+_DEFLATED = 8
+#: Flags that miniz 3.0.2 (``mz_zip_reader_read_central_dir``, ``mz_zip_file_stat_internal``) refuses: encrypted in three ways; a patch.
+_ENCRYPTED = 0x0001 | 0x0040 | 0x2000
+_PATCH = 0x0020
+#: Bit of the external attributes; torch writes none at all.
+_IS_DIRECTORY = 0x10
+_SPLIT = "it claims to be one part of a split zip archive"
 
 
 class BadZip(Exception):
@@ -77,12 +86,12 @@ def _end_record(reader: Reader) -> tuple[int, int, int]:
     at = tail.rfind(b"PK\x05\x06")
     if at < 0 or len(tail) - at < _END.size:
         raise BadZip("truncated: it has no zip end record (end-of-central-directory)")
-    _, disk, directory_disk, _, count, directory_bytes, directory_offset, comment = _END.unpack_from(tail, at)
+    _, disk, directory_disk, here, count, directory_bytes, directory_offset, comment = _END.unpack_from(tail, at)
     end_offset = tail_offset + at
     if end_offset + _END.size + comment != reader.size:
         raise BadZip("bytes follow its zip end record, or its comment is cut short")
-    if disk or directory_disk:
-        raise BadZip("it claims to be one part of a split zip archive")
+    if disk or directory_disk or here != count:
+        raise BadZip(_SPLIT)
     directory_end = end_offset
     if _MAX32 in (directory_bytes, directory_offset) or count == 0xFFFF or _has_locator(reader, end_offset):
         count, directory_bytes, directory_offset, directory_end = _end_record64(reader, end_offset)
@@ -98,11 +107,16 @@ def _has_locator(reader: Reader, end_offset: int) -> bool:
 def _end_record64(reader: Reader, end_offset: int) -> tuple[int, int, int, int]:
     if not _has_locator(reader, end_offset):
         raise BadZip("its zip64 locator is missing")
-    _, _, offset64, _ = _LOCATOR64.unpack(reader.read(end_offset - _LOCATOR64.size, _LOCATOR64.size))
-    raw = reader.read(offset64, _END64.size) if offset64 <= end_offset - _LOCATOR64.size else b""
+    locator_offset = end_offset - _LOCATOR64.size
+    _, record_disk, offset64, disks = _LOCATOR64.unpack(reader.read(locator_offset, _LOCATOR64.size))
+    raw = reader.read(offset64, _END64.size) if offset64 <= locator_offset else b""
     if len(raw) != _END64.size or not raw.startswith(b"PK\x06\x06"):
         raise BadZip("its zip64 end record is not where the locator says")
-    *_, count, directory_bytes, directory_offset = _END64.unpack(raw)
+    _, following, _, _, disk, directory_disk, here, count, directory_bytes, directory_offset = _END64.unpack(raw)
+    if record_disk or disks != 1 or disk or directory_disk or here != count:
+        raise BadZip(_SPLIT)
+    if offset64 + _BEFORE_LENGTH64 + following != locator_offset:
+        raise BadZip("its zip64 end record has another length than it says")
     return count, directory_bytes, directory_offset, offset64
 
 
@@ -111,18 +125,25 @@ def _central(raw: bytes, position: int) -> tuple[int, str, Member, int]:
         raise BadZip("its zip directory is cut short")
     (
         signature, _, _, flags, method, _, _, crc32, compressed, size, name_length, extra_length, comment_length,
-        _, _, _, header_offset,
+        disk, _, attributes, header_offset,
     ) = _CENTRAL.unpack_from(raw, position)  # fmt: skip
     if signature != b"PK\x01\x02":
         raise BadZip("its zip directory is damaged")
-    if flags & 1:
+    if flags & _ENCRYPTED:
         raise BadZip("it holds an encrypted zip member")
+    if flags & _PATCH or method not in (STORED, _DEFLATED):
+        raise BadZip("it holds a zip member of a kind that torch cannot read")
+    if disk:
+        raise BadZip(_SPLIT)
     name_at = position + _CENTRAL.size
     extra_at = name_at + name_length
     following = extra_at + extra_length + comment_length
     if following > len(raw):
         raise BadZip("its zip directory is cut short")
     name = raw[name_at:extra_at].decode("utf-8", "surrogateescape")
+    if (attributes & _IS_DIRECTORY and not name.endswith("/")) or (name.endswith("/") and size):
+        # miniz, which torch reads with, then gives memory that nobody wrote, without an error.
+        raise BadZip(f"its zip directory calls the file {printable(name)} a directory")
     if _MAX32 in (size, compressed, header_offset):
         size, compressed, header_offset = _zip64(raw[extra_at : extra_at + extra_length], size, compressed, header_offset)
     return following, name, Member(name, method, crc32, compressed, size, 0), header_offset
@@ -152,9 +173,12 @@ def _with_data_offset(reader: Reader, member: Member, header_offset: int, direct
     raw = reader.read(header_offset, _LOCAL.size + len(encoded)) if header_offset < directory_offset else b""
     if len(raw) != _LOCAL.size + len(encoded) or not raw.startswith(b"PK\x03\x04"):
         raise BadZip(f"zip member {shown} has no header where the directory says")
+    (method,) = struct.unpack_from("<H", raw, 8)
     name_length, extra_length = struct.unpack_from("<2H", raw, 26)
     if name_length != len(encoded) or raw[_LOCAL.size :] != encoded:
         raise BadZip(f"zip member {shown} has another name in its own header")
+    if method != member.method:
+        raise BadZip(f"zip member {shown} is compressed in another way by its own header")
     offset = header_offset + _LOCAL.size + name_length + extra_length
     if offset + member.compressed_bytes > directory_offset:
         raise BadZip(f"zip member {shown} runs into the zip directory")
