@@ -20,6 +20,8 @@ CLUSTER_WINDOW_NS = 30 * 60 * 10**9
 LR_TIMES = 3.0
 #: Classes of faults that are a matter of the program, not of the machines.
 CODE_FAULTS = frozenset({"config_error", "exception", "cuda_error", "crashed"})
+#: Exceptions by which a program gives up on its own numbers.
+NUMERIC_ERRORS = frozenset({"FloatingPointError", "OverflowError"})
 BAD_NODE_STATES = frozenset({"warn", "fail", "lost", "silent"})
 
 
@@ -41,6 +43,7 @@ class Evidence:
     nodes: None = no node health is collected. nonfinite: metrics that are non-finite now or were in the incident.
     lr_now, lr_usual: learning rate now and before the onset. resumed_checkpoint: report of the checkpoint the running attempt started from, None = not known.
     tells_settings: the attempt told what it is made of, so a change would have been found.
+    attempts: those that the incident was in, empty = not known. ended_ns: when the incident was over, None = it is open, or a death.
     """
 
     onset_step: int | None = None
@@ -59,6 +62,8 @@ class Evidence:
     resumed_from_step: int | None = None
     resumed_checkpoint: CheckpointReport | None = None
     tells_settings: bool = False
+    attempts: frozenset[int] = frozenset()
+    ended_ns: int | None = None
 
 
 def triage(rule: str, evidence: Evidence) -> tuple[Check, ...]:
@@ -131,13 +136,28 @@ def _position(event: Event) -> str:
     return " ".join(parts)
 
 
-def _death(evidence: Evidence, layer: str) -> Event | None:
-    """The newest answer of what the run died of, when that is a matter of this layer."""
+def _death(rule: str, evidence: Evidence, layer: str) -> Event | None:
+    """The newest answer of what the run died of, when that is a matter of this layer. What was found on the disk before is no matter
+    of a death."""
     told = [
-        e for e in evidence.events if e.kind == "postmortem" and isinstance(e.data.get("cause"), Mapping) and _around(evidence, e)
+        e
+        for e in evidence.events
+        if e.kind == "postmortem" and isinstance(e.data.get("cause"), Mapping) and _around(evidence, e) and _is_of_it(evidence, e)
+        if not rule.startswith("checkpoint_") or _is_before(evidence, e)
     ]
     newest = max(told, key=lambda e: e.time_ns or 0, default=None)
-    return newest if newest is not None and _layer_of(newest.data["cause"].get("class")) == layer else None
+    return newest if newest is not None and _layer_of(newest.data["cause"]) == layer else None
+
+
+def _is_before(evidence: Evidence, event: Event) -> bool:
+    return evidence.onset_ns is None or event.time_ns is None or event.time_ns <= evidence.onset_ns
+
+
+def _is_of_it(evidence: Evidence, event: Event) -> bool:
+    """Not of an attempt that a restart has healed, and not after all was over: neither explains what is seen."""
+    if evidence.attempts and event.attempt is not None and event.attempt not in evidence.attempts:
+        return False
+    return evidence.ended_ns is None or event.time_ns is None or event.time_ns <= evidence.ended_ns
 
 
 def _is_the_cause(fault: Event, death: Event) -> bool:
@@ -149,23 +169,18 @@ def _is_the_cause(fault: Event, death: Event) -> bool:
     return rank is None or of_cause is None or rank == of_cause
 
 
-def _layer_of(fault_class: object) -> str:
-    return "code" if fault_class in CODE_FAULTS else "numerics" if fault_class == "numerics" else "cluster"
+def _layer_of(cause: Mapping[str, object]) -> str:
+    if cause.get("class") == "numerics" or cause.get("name") in NUMERIC_ERRORS:
+        return "numerics"
+    return "code" if cause.get("class") in CODE_FAULTS else "cluster"
 
 
 def _code(rule: str, evidence: Evidence) -> Check:
-    death = _death(evidence, "code")
-    if death is not None:
-        return Check("code", "!", "The program itself failed", _sentence(death.text[:300]))
-    changed = next((f for f in evidence.findings if f.rule == "resume_config_changed" and f.severity is not Severity.INFO), None)
-    if changed is not None:
-        return Check("code", "!", "Configuration changed with the restart", changed.message)
-    mismatch = next((f for f in evidence.findings if f.rule in ("resume_lr_mismatch", "lr_schedule_mismatch")), None)
-    if mismatch is not None:
-        return Check("code", "!", "Learning rate differs from the schedule", mismatch.message)
-    ran_away = _learning_rate_ran_away(evidence)
-    if ran_away is not None:
-        return ran_away
+    speaking = _faults_of_code(rule, evidence)
+    if speaking:
+        worst, others = speaking[0], speaking[1:]
+        also = f" Also: {'; '.join(check.title for check in others)}." if others else ""
+        return Check("code", "!", worst.title, f"{_sentence(worst.evidence)}{also}")
     of_saves = _about_saves(rule, evidence)
     if of_saves is not None:
         return of_saves
@@ -212,6 +227,24 @@ def _code(rule: str, evidence: Evidence) -> Check:
     )
 
 
+def _faults_of_code(rule: str, evidence: Evidence) -> list[Check]:
+    """What speaks against the program and its settings, what was measured in the run before what was only changed."""
+    found = []
+    death = _death(rule, evidence, "code")
+    if death is not None:
+        found.append(Check("code", "!", "The program itself failed", death.text[:300]))
+    ran_away = _learning_rate_ran_away(evidence)
+    if ran_away is not None:
+        found.append(ran_away)
+    mismatch = next((f for f in evidence.findings if f.rule in ("resume_lr_mismatch", "lr_schedule_mismatch")), None)
+    if mismatch is not None:
+        found.append(Check("code", "!", "Learning rate differs from the schedule", mismatch.message))
+    changed = next((f for f in evidence.findings if f.rule == "resume_config_changed" and f.severity is not Severity.INFO), None)
+    if changed is not None:
+        found.append(Check("code", "!", "Configuration changed with the restart", changed.message))
+    return found
+
+
 def _about_saves(rule: str, evidence: Evidence) -> Check | None:
     """What the program itself did or would do: which checkpoint it loads, what it leaves out of one."""
     if rule not in ("resume_behind", "checkpoint_no_optimizer"):
@@ -238,9 +271,13 @@ def _learning_rate_ran_away(evidence: Evidence) -> Check | None:
 
 
 def _numerics(rule: str, evidence: Evidence) -> Check:
+    death = _death(rule, evidence, "numerics")
+    gave_up = f"The trainer gave up, {_sentence(death.text[:300])} " if death is not None else ""
     if evidence.nonfinite:
         shown = ", ".join(f"{name} {kind}" for name, kind in evidence.nonfinite[:4])
-        return Check("numerics", "!", f"Not a finite number: {shown}", SYMPTOMS["occasional NaN"].action)
+        return Check("numerics", "!", f"Not a finite number: {shown}", f"{gave_up}{SYMPTOMS['occasional NaN'].action}")
+    if death is not None:
+        return Check("numerics", "!", "The trainer gave up on its numbers", f"{gave_up}{SYMPTOMS['occasional NaN'].action}")
     if not _is_about_training(rule):
         return Check("numerics", "–", "Not a matter of numbers", "All newest values are finite.")
     overflow = [e for e in evidence.events if e.kind == "message" and ("overflow" in e.text.lower() or "skipp" in e.text.lower())]
@@ -272,8 +309,12 @@ def _numerics(rule: str, evidence: Evidence) -> Check:
 
 
 def _cluster(rule: str, evidence: Evidence) -> Check:
-    faults = [e for e in evidence.events if e.kind == "fault" and e.data.get("class") not in CODE_FAULTS and _around(evidence, e)]
-    death = _death(evidence, "cluster")
+    faults = [
+        e
+        for e in evidence.events
+        if e.kind == "fault" and _layer_of(e.data) == "cluster" and _around(evidence, e) and _is_of_it(evidence, e)
+    ]
+    death = _death(rule, evidence, "cluster")
     bad = [node for node in evidence.nodes or () if node.state in BAD_NODE_STATES]
     ranks = [f for f in evidence.findings if f.rule in ("rank_loss_mismatch", "straggler", "rank_silent", "nccl_timeout")]
     parts = [death.text[:300]] if death is not None else []

@@ -12,8 +12,8 @@ import pandas as pd
 
 from trainvitals.incidents.suspect import suspect_checkpoints
 from trainvitals.incidents.symptoms import leading_rule
-from trainvitals.incidents.triage import Evidence, triage
-from trainvitals.incidents.verdict import ControlFacts, Verdict, VerdictInputs, VerdictWord, main_incident, verdict
+from trainvitals.incidents.triage import DATA_WINDOW_STEPS, Evidence, triage
+from trainvitals.incidents.verdict import STOPPED_RULES, ControlFacts, Verdict, VerdictInputs, VerdictWord, main_incident, verdict
 from trainvitals.records import (
     CheckpointReport,
     Event,
@@ -257,8 +257,10 @@ def checks_of(
     incident only. tells_settings: the attempt told what it is made of."""
     members = [finding for finding in findings if finding.id in incident.finding_ids]
     resumed = attempt.resumed_from_step if attempt else None
+    attempts = frozenset(finding.attempt for finding in members)
+    is_death = bool(STOPPED_RULES & set(incident.rules))
     seen = list(nonfinite)
-    for finding in members:
+    for finding in [*members, *(_led_to_death(findings, members) if is_death else ())]:
         if finding.rule.endswith("_nonfinite") and not any(name in finding.rule for name, _ in seen):
             seen.append((finding.rule.removesuffix("_nonfinite"), "nan"))
     evidence = Evidence(
@@ -276,9 +278,20 @@ def checks_of(
         lr_usual=lr.usual if lr is not None else None,
         resumed_from_step=resumed,
         tells_settings=tells_settings,
+        attempts=attempts,
+        ended_ns=None if is_death else incident.closed_at_ns,  # the logs of the dead are read while the next attempt begins
         resumed_checkpoint=next((c for c in checkpoints if resumed is not None and c.step == resumed), None),
     )
     return triage(leading_rule(members, incident.rules, incident.family), evidence)
+
+
+def _led_to_death(findings: Sequence[Finding], deaths: Sequence[Finding]) -> list[Finding]:
+    """Numbers that were not finite in the last steps of an attempt that died: an incident of their own, and evidence in this one."""
+    last_step = {death.attempt: death.first_step for death in deaths}
+    return [
+        one for one in findings
+        if one.rule.endswith("_nonfinite") and 0 <= last_step.get(one.attempt, -1) - one.first_step <= DATA_WINDOW_STEPS
+    ]  # fmt: skip
 
 
 def _last_fault(faults: Sequence[Event], last: Row | None, now_ns: int) -> Event | None:
