@@ -199,10 +199,10 @@ def marks_of(report: CheckpointReport, run: RunView, around: Around) -> str:
 
 def took(save: SaveTime | None) -> str:
     """``0.4 s of 48 s``: how long the training waited, of how long it took."""
+    if save is not None and save.problem:
+        return "failed"
     if save is None or save.longest_s is None:
         return fmt.UNKNOWN
-    if save.problem:
-        return "failed"
     waited = fmt.span(save.blocked_s) if save.blocked_s is not None else "?"
     return f"{waited} of {fmt.span(save.persisted_s)}" if save.persisted_s is not None else waited
 
@@ -221,8 +221,10 @@ def detail_lines(report: CheckpointReport, run: RunView, now_ns: int) -> tuple[L
     zone = run.settings.log_timezone
     state = report.state.value.replace("_", " ")
     tone = "critical" if report.state in DAMAGED else ""
+    # Only a state that is verified may be called so: the level of a damaged one is what it passed before damage was found.
+    how = "verified" if report.state is CheckpointState.VERIFIED else "looked at"
     lines = [
-        Line("state", f"{LOOKS[report.state][1]} {state}" + (f", {level_of(report)} verified" if report.level else ""), tone=tone)
+        Line("state", f"{LOOKS[report.state][1]} {state}" + (f", {level_of(report)} {how}" if report.level else ""), tone=tone)
     ]
     lines += [Line("", reason, tone=tone) for reason in report.reasons[:20]]
     if report.path in run.suspects:
