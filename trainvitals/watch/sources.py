@@ -25,7 +25,7 @@ from trainvitals.watch.times import dated
 
 HOOK_FILE = "metrics.rank00000.jsonl"
 #: What only the watchdog may say: from a trainer's file it is a message.
-OWN_KINDS = frozenset({"finding", "incident", "breaker", "checkpoint", "verification", "postmortem", "pointer", "pin"})
+OWN_KINDS = frozenset({"finding", "incident", "breaker", "checkpoint", "verification", "postmortem", "pointer", "pin", "room"})
 #: More starts than this within a minute are no restarts: two trainers write one file.
 STARTS_PER_MINUTE = 20
 MINUTE_S = 60.0
