@@ -44,7 +44,7 @@ def test_a_fault_of_our_own_is_told_and_the_next_job_is_done(tmp_path: Path, mon
     work = PinWork()
     real = pin_work.pin
 
-    def broken(path: str, limit: int) -> object:
+    def broken(path: str, limit: int, owner: str) -> object:
         monkeypatch.setattr(pin_work, "pin", real)
         raise RuntimeError("a bug")
 

@@ -77,7 +77,7 @@ class Place(Bench):
 
     def pinned(self) -> list[str]:
         place = self.checkpoints / ".trainvitals-pinned"
-        return sorted(path.name for path in place.iterdir()) if place.is_dir() else []
+        return sorted(path.name for path in place.iterdir() if path.name != ".owners") if place.is_dir() else []
 
     def findings(self, rule: str = "checkpoint_safe_expiring") -> list[dict]:
         newest = {event.id: event.data for event in self.events("finding") if event.data["rule"] == rule}

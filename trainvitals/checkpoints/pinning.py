@@ -19,6 +19,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from trainvitals.checkpoints import pin_owners
 from trainvitals.checkpoints.files import printable, reason
 from trainvitals.checkpoints.names import stands_for
 from trainvitals.checkpoints.parts import step_from_name
@@ -42,6 +43,8 @@ __all__ = [
     "CannotPin",
     "Pin",
     "is_rewritten_in_place",
+    "kept_for",
+    "known_pin",
     "original_path",
     "pin",
     "pin_path",
@@ -55,6 +58,7 @@ PIN_DIRECTORY = ".trainvitals-pinned"
 MAX_PINS = 2
 #: Not finished yet, and not needed any more: both are ours alone, and both are tidied up after a crash.
 _BUILDING, _GOING = ".tmp", ".old"
+_OURS = (_BUILDING, _GOING, pin_owners.OWNERS)
 _WHY_NO_LINKS = {
     errno.EPERM: "only the owner of its files may link them here (fs.protected_hardlinks), or this file system has no hard links: "
     "let the watchdog run as the user that trains",
@@ -67,13 +71,17 @@ _WHY_NO_LINKS = {
 
 @dataclass(frozen=True, slots=True)
 class Pin:
-    """A pinned checkpoint. how: links, clone (shares blocks until one is changed) or copy; ``bytes`` are those of its files."""
+    """A pinned checkpoint. how: links, clone (shares blocks until one is changed) or copy; ``bytes`` are those of its files.
+
+    others: names of the other runs for which it is kept.
+    """
 
     path: str
     original: str
     how: str
     files: int
     bytes: int
+    others: tuple[str, ...] = ()
 
 
 def pin_path(checkpoint: str) -> str:
@@ -103,54 +111,77 @@ def pins(directory: str) -> list[str]:
     except (OSError, ValueError) as error:
         raise CannotPin(f"{printable(directory)}: {reason(error)}") from error
     parts = {other for name in names for other in companions(name, names)}
-    kept = sorted(name for name in names if name not in (_BUILDING, _GOING) and name not in parts and stands_for(name) is None)
+    kept = sorted(name for name in names if name not in _OURS and name not in parts and stands_for(name) is None)
     return [os.path.join(os.path.abspath(directory), PIN_DIRECTORY, name) for name in kept]
 
 
-def pin(checkpoint: str, copy_limit_bytes: int = 0) -> Pin:
+def pin(checkpoint: str, copy_limit_bytes: int = 0, owner: str = "") -> Pin:
     """Pin a checkpoint (a directory or a file). Where links cannot work it is copied, if it is no larger than the limit.
 
-    What is pinned already stays as it is. Raises ``CannotPin``; whatever happened, the checkpoint itself is untouched.
+    owner: the run that wants it, "" = nobody in particular. What is pinned already stays as it is. Raises ``CannotPin``; whatever happened, the checkpoint itself is untouched.
     """
     path = os.path.abspath(checkpoint)
     parent, name = os.path.split(path)
     if os.path.basename(parent) == PIN_DIRECTORY:
-        return _known_pin(path)
+        return kept_for(path, owner)
     try:
         with _opened(parent) as parent_fd, _directory(parent_fd, PIN_DIRECTORY) as pins_fd:
             _tidy(parent, parent_fd, pins_fd)
             source = read_tree(parent_fd, name)
             if _exists(pins_fd, name):
-                return _pinned_before(path, source, pins_fd, name)
-            if len(pins(parent)) >= MAX_PINS:
+                made = _pinned_before(path, source, pins_fd, name)
+                _own(pins_fd, name, owner)
+                return made
+            if len([one for one in pins(parent) if not pin_owners.others(pins_fd, os.path.basename(one), owner)]) >= MAX_PINS:
                 raise CannotPin(f"{MAX_PINS} checkpoints are pinned already")
             with _directory(pins_fd, _BUILDING) as build_fd:
                 how = _build(parent_fd, build_fd, path, source, copy_limit_bytes)
                 _publish(parent_fd, build_fd, pins_fd, name, source, is_linked=how == "links")
             os.rmdir(_BUILDING, dir_fd=pins_fd)
+            _own(pins_fd, name, owner)
     except (OSError, ValueError, CannotPin) as error:
         _clear(parent)
         raise error if isinstance(error, CannotPin) else CannotPin(_sentence(error)) from error
     return Pin(pin_path(path), path, how, len(source.files), source.bytes)
 
 
-def release(pinned: str) -> None:
-    """Let go of a pin: the names go; the files go with them only when the trainer has deleted its own. Raises ``CannotPin``."""
+def kept_for(pinned: str, owner: str) -> Pin:
+    """Keep what is pinned at ``pinned`` for the run ``owner``, too. Raises ``CannotPin``."""
+    made = known_pin(pinned, owner)
+    try:
+        with _opened(os.path.dirname(pinned)) as pins_fd:
+            _own(pins_fd, os.path.basename(pinned), owner)
+    except (OSError, ValueError) as error:
+        raise CannotPin(_sentence(error)) from error
+    return made
+
+
+def release(pinned: str, owner: str = "") -> tuple[str, ...]:
+    """Let go of a pin: the names go; the files go with them only when the trainer has deleted its own. Raises ``CannotPin``.
+
+    Returns the other runs for which it is still kept: then it stays.
+    """
     directory, name = os.path.split(os.path.abspath(pinned))
-    if os.path.basename(directory) != PIN_DIRECTORY or name in (_BUILDING, _GOING):
+    if os.path.basename(directory) != PIN_DIRECTORY or name in _OURS:
         raise CannotPin(f"{printable(pinned)} is no pinned checkpoint")
     try:
         with _opened(os.path.dirname(directory)) as parent_fd, _directory(parent_fd, PIN_DIRECTORY, make=False) as pins_fd:
+            still = pin_owners.others(pins_fd, name, owner)
+            if still:
+                pin_owners.drop(pins_fd, name, owner)
+                return still
             remove(pins_fd, _GOING)
             # Half a checkpoint must never stand under its name: it gets another one first.
             with _directory(pins_fd, _GOING) as going_fd:
                 for part in (name, *companions(name, os.listdir(pins_fd))):
                     os.rename(part, part, src_dir_fd=pins_fd, dst_dir_fd=going_fd)
             remove(pins_fd, _GOING)
+            pin_owners.drop(pins_fd, name, owner)
         with contextlib.suppress(OSError):  # not empty: another pin lies there
             os.rmdir(directory)
     except (OSError, ValueError) as error:
         raise CannotPin(f"{printable(name)} could not be let go: {reason(error)}") from error
+    return ()
 
 
 def tidy(directory: str) -> None:
@@ -296,6 +327,7 @@ def _tidy(parent: str, parent_fd: int, pins_fd: int) -> None:
     names = os.listdir(pins_fd)
     for orphan in (name for name in names if (first := stands_for(name)) is not None and first not in names):
         remove(pins_fd, orphan)
+    pin_owners.tidy(pins_fd, os.listdir(pins_fd))
     if not _exists(pins_fd, _BUILDING):
         return
     with _directory(pins_fd, _BUILDING, make=False) as build_fd:
@@ -331,13 +363,20 @@ def _pinned_before(path: str, source: Tree, pins_fd: int, name: str) -> Pin:
     return Pin(pin_path(path), path, "links" if is_linked else "copy", len(made.files), made.bytes)
 
 
-def _known_pin(path: str) -> Pin:
+def known_pin(path: str, owner: str = "") -> Pin:
+    """What is pinned at ``path``, as ``owner`` sees it. Raises ``CannotPin``."""
     try:
         with _opened(os.path.dirname(path)) as pins_fd:
             tree = read_tree(pins_fd, os.path.basename(path))
+            others = pin_owners.others(pins_fd, os.path.basename(path), owner)
     except (OSError, ValueError) as error:
         raise CannotPin(_sentence(error)) from error
-    return Pin(path, original_path(path), "links", len(tree.files), tree.bytes)
+    return Pin(path, original_path(path), "links", len(tree.files), tree.bytes, others)
+
+
+def _own(pins_fd: int, name: str, owner: str) -> None:
+    if owner:
+        pin_owners.add(pins_fd, name, owner)
 
 
 def _sentence(error: BaseException) -> str:

@@ -21,17 +21,19 @@ class PinPlan:
 
 def plan(
     recommended: CheckpointReport | None, *, is_trouble_open: bool, quiet_s: float | None, keep_s: float,
-    pins: Mapping[str, CheckpointReport], originals: Collection[str],
+    pins: Mapping[str, CheckpointReport], originals: Collection[str], not_own: Collection[str] = (),
 ) -> PinPlan:  # fmt: skip
     """What to do.
 
     quiet_s: seconds since the last incident about the weights ended, None = there was none. pins: path of the pin -> what is
-    pinned there. originals: paths of the checkpoints that the trainer still has.
+    pinned there. originals: paths of the checkpoints that the trainer still has. not_own: pins that
+    another run may need, or that nobody remembers yet: never let go.
     """
     # A damaged one is better than none, for a person who has to choose.
-    is_damaged = {path for path, report in pins.items() if report.state in _BAD and recommended is not None}
+    own = {path: report for path, report in pins.items() if path not in not_own}
+    is_damaged = {path for path, report in own.items() if report.state in _BAD and recommended is not None}
     release: dict[str, str] = dict.fromkeys(is_damaged, "it is damaged")
-    left = {path: report for path, report in pins.items() if path not in release}
+    left = {path: report for path, report in own.items() if path not in release}
     if not is_trouble_open:
         release |= _not_needed(recommended, quiet_s, keep_s, left, originals)
         return PinPlan(None, release)

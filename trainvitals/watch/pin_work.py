@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections import deque
 from collections.abc import Sequence
@@ -9,7 +10,18 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from trainvitals.checkpoints import inspect
-from trainvitals.checkpoints.pinning import CannotPin, Pin, pin, pin_path, pins, release, still_holds, tidy
+from trainvitals.checkpoints.pinning import (
+    CannotPin,
+    Pin,
+    known_pin,
+    original_path,
+    pin,
+    pin_path,
+    pins,
+    release,
+    still_holds,
+    tidy,
+)
 from trainvitals.errors import InputError
 from trainvitals.records import CheckpointReport, CheckpointState
 
@@ -18,22 +30,29 @@ Kind = Literal["look", "pin", "release", "check"]
 
 @dataclass(frozen=True)
 class Job:
-    """One thing to do. path: of a checkpoint directory (look), a checkpoint (pin) or a pin (release, check)."""
+    """One thing to do. path: of a checkpoint directory (look), a checkpoint (pin) or a pin (release, check). owner: the run."""
 
     kind: Kind
     path: str
     report: CheckpointReport | None = None
     why: str = ""
     copy_limit_bytes: int = 0
+    owner: str = ""
 
 
 @dataclass(frozen=True)
 class Done:
-    """What came of a job. made: pins that are there now, with what was verified of them. problem: half a sentence, "" = none."""
+    """What came of a job. made: pins that are there now, with what was verified of them. problem: half a sentence, "" = none.
+
+    others: runs for which a pin that was to be released is still kept. is_absent: the checkpoint directory is empty or not
+    there, so that nothing is known of its pins.
+    """
 
     job: Job
     made: tuple[tuple[Pin, CheckpointReport], ...] = ()
     problem: str = ""
+    others: tuple[str, ...] = ()
+    is_absent: bool = False
 
 
 class PinWork:
@@ -87,28 +106,37 @@ def carry_out(job: Job) -> Done:
     """Do one job; what cannot be done is told in ``problem``."""
     try:
         if job.kind == "look":
-            return Done(job, _look(job.path))
+            return Done(job, _look(job.path, job.owner), is_absent=_is_absent(job.path))
         if job.kind == "release":
-            release(job.path)
-            return Done(job)
+            return Done(job, others=release(job.path, job.owner))
         assert job.report is not None
         if job.kind == "pin":
-            made = pin(job.path, job.copy_limit_bytes)
+            made = pin(job.path, job.copy_limit_bytes, job.owner)
             report = _verified(made, job.report)
             if report.state is not CheckpointState.VERIFIED:
-                release(made.path)
+                release(made.path, job.owner)
                 return Done(job, problem="; ".join(report.reasons[:1]) or f"what was pinned is {report.state.value}")
             return Done(job, ((made, report),))
-        is_whole = still_holds(job.path, job.report.files, job.report.bytes)
-        return Done(job, problem="" if is_whole else "its files are not those any more that were verified")
+        if still_holds(job.path, job.report.files, job.report.bytes):
+            return Done(job)
+        if _is_absent(os.path.dirname(original_path(job.path))):  # noqa: PTH120
+            return Done(job, problem="its directory is empty or not there: is it mounted?", is_absent=True)
+        return Done(job, problem="its files are not those any more that were verified")
     except (CannotPin, InputError) as error:
         return Done(job, problem=str(error))
 
 
-def _look(directory: str) -> tuple[tuple[Pin, CheckpointReport], ...]:
+def _look(directory: str, owner: str) -> tuple[tuple[Pin, CheckpointReport], ...]:
     """What an earlier start of the watchdog left."""
     tidy(directory)
-    return tuple((pin(path), inspect(path)) for path in pins(directory))
+    return tuple((known_pin(path, owner), inspect(path)) for path in pins(directory))
+
+
+def _is_absent(directory: str) -> bool:
+    try:
+        return not os.listdir(directory)  # noqa: PTH208
+    except OSError:
+        return True
 
 
 def _verified(made: Pin, known: CheckpointReport) -> CheckpointReport:

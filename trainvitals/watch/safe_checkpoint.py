@@ -16,7 +16,6 @@ from typing import Any
 from trainvitals.checkpoints import hash_store
 from trainvitals.checkpoints.files import printable
 from trainvitals.checkpoints.pinning import is_rewritten_in_place, original_path, pin_path
-from trainvitals.checkpoints.watcher import report_from_mapping, report_to_mapping
 from trainvitals.identity import event_id
 from trainvitals.incidents.grouping import finding_from_mapping, incident_from_mapping
 from trainvitals.incidents.retention import PauseSave, pause_save, retention_of, saves_until_deleted, steps_until_deleted
@@ -25,6 +24,7 @@ from trainvitals.incidents.suspect import is_about_weights
 from trainvitals.records import CheckpointReport, CheckpointState, Event, Finding, Incident, Severity, Step
 from trainvitals.settings import RunSettings, WatchSettings
 from trainvitals.watch.checkpoint_events import checkpoint_event, verification_event
+from trainvitals.watch.pin_memory import PinMemory
 from trainvitals.watch.pin_plan import plan
 from trainvitals.watch.pin_reading import PinReading
 from trainvitals.watch.pin_work import Done, Job, PinWork
@@ -68,7 +68,7 @@ class SafeCheckpoint:
         self._why_not: dict[str, str] = {}
         self._expiring: Finding | None = None
         self._rollback = Rollback(None, "")
-        self._remembered: dict[str, CheckpointReport] = {}
+        self._memory = PinMemory()
         self._pin_directories: set[str] = set()
         self._looked_in: set[str] = set()
         self._is_due = False
@@ -169,7 +169,7 @@ class SafeCheckpoint:
             "gaps": list(self._gaps),
             "last_step": [self._last_step, self._last_step_ns],
             "shown": sorted(self._shown),
-            "pins": {path: report_to_mapping(report) for path, report in {**self._remembered, **self._pins}.items()},
+            **self._memory.to_state(self._pins),
             "directories": sorted(self._pin_directories),
             "expiring": None if self._expiring is None else asdict(self._expiring),
         }
@@ -182,7 +182,7 @@ class SafeCheckpoint:
         self._findings = {one["id"]: finding_from_mapping(one) for one in state["findings"]}
         self._gaps = deque(state["gaps"], maxlen=21)
         self._last_step, self._last_step_ns = state["last_step"]
-        self._remembered = {path: report_from_mapping(report) for path, report in state["pins"].items()}
+        self._memory.restore(state)
         self._shown = set(state["shown"])
         self._pin_directories = set(state["directories"])
         self._expiring = finding_from_mapping(state["expiring"]) if state["expiring"] else None
@@ -202,7 +202,7 @@ class SafeCheckpoint:
         new = sorted(places - self._looked_in)
         self._looked_in |= set(new)
         if new:
-            self._work.add([Job("look", directory) for directory in new])
+            self._work.add([Job("look", directory, owner=self._run.name) for directory in new])
 
     def _inputs(self) -> RollbackInputs:
         shown = [self._pins[path] for path in self._shown if path in self._pins]
@@ -254,14 +254,16 @@ class SafeCheckpoint:
             keep_s=self._watch.pin_keep_hours * 3600,
             pins=self._pins,
             originals={one.path for one in self._known if one.state not in _GONE},
+            not_own=self._memory.not_own(now_ns, self._watch.pin_keep_hours * 3600),
         )
-        jobs = [Job("release", path, why=why) for path, why in decided.release.items()]
+        jobs = [Job("release", path, why=why, owner=self._run.name) for path, why in decided.release.items()]
         # A run that was given up long ago is left as it is.
         is_alive = self._last_step_ns is None or now_ns - self._last_step_ns <= HISTORY_NS
         if decided.pin is not None and self._watch.pin_safe_checkpoint and is_alive:
-            jobs.append(Job("pin", decided.pin.path, decided.pin, copy_limit_bytes=self._watch.pin_copy_max_bytes))
+            jobs.append(Job("pin", decided.pin.path, decided.pin, "", self._watch.pin_copy_max_bytes, self._run.name))
         if is_late:
             jobs += [Job("check", path, report) for path, report in self._pins.items() if path not in decided.release]
+            jobs += [Job("look", directory, owner=self._run.name) for directory in sorted(self._memory.lost)]
         if jobs:
             self._work.add(jobs)
 
@@ -269,8 +271,7 @@ class SafeCheckpoint:
         job = done.job
         name = printable(job.path.rstrip("/").rsplit("/", 1)[-1], 100)
         if job.kind == "look":
-            for made, report in done.made:
-                self._pins[made.path] = self._as_remembered(report)
+            self._pins |= self._memory.looked(done, now_ns)
             return [] if not done.problem else [self._event(job.path, "failed", f"cannot look for pins: {done.problem}", now_ns)]
         if job.kind == "pin":
             if done.problem:
@@ -280,7 +281,11 @@ class SafeCheckpoint:
                 return [self._event(job.path, "failed", text, now_ns, job.report)] if is_news else []
             ((made, report),) = done.made
             self._why_not.pop(job.path, None)
+            is_kept_before = made.path in self._pins
             self._pins[made.path] = report
+            self._memory.made(made.path)
+            if is_kept_before:
+                return []
             self._pin_directories.add(os.path.dirname(made.original))  # noqa: PTH120
             cost = "costs no disk until the trainer deletes its own" if made.how == "links" else f"{made.bytes:,} bytes more"
             text = f"{name} is kept from deletion as {printable(made.path)} ({made.how}: {cost})"
@@ -289,28 +294,25 @@ class SafeCheckpoint:
             state = "broken" if job.kind == "check" else "failed"
             is_news = self._why_not.get(job.path) != done.problem
             self._why_not[job.path] = done.problem
+            if job.kind == "check" and self._memory.is_of_others(job.path):
+                return self._forget(job.path, now_ns)  # the other run let go of it
+            missed = self._pins.get(job.path) if done.is_absent else None
             gone = self._forget(job.path, now_ns) if job.kind == "check" else []
+            if missed is not None:
+                self._memory.missed(job.path, missed)
             text = f"what was kept of {name} is no good any more: {done.problem}" if job.kind == "check" else done.problem
             return [*([self._event(original_path(job.path), state, text, now_ns, pinned=job.path)] if is_news else []), *gone]
         if job.kind == "release":
             text = f"{name} is no longer kept from deletion: {job.why}"
+            if done.others:
+                text = f"this run needs {name} no longer ({job.why}); it stays for {', '.join(done.others[:3])}"
             event = self._event(original_path(job.path), "let_go", text, now_ns, self._pins.get(job.path), pinned=job.path)
             return [event, *self._forget(job.path, now_ns)]
         return []
 
-    def _as_remembered(self, seen: CheckpointReport) -> CheckpointReport:
-        """What was proven of a pin before a restart of the watchdog, when its files are still those."""
-        known = self._remembered.get(seen.path)
-        is_same = known is not None and (seen.files, seen.bytes, seen.modified_at_ns) == (
-            known.files,
-            known.bytes,
-            known.modified_at_ns,
-        )
-        return known if known is not None and is_same and seen.state is CheckpointState.VERIFIED else seen
-
     def _forget(self, path: str, now_ns: int) -> list[Event]:
         report = self._pins.pop(path, None)
-        self._remembered.pop(path, None)
+        self._memory.forget(path)
         if report is None or path not in self._shown:
             return []
         self._shown.discard(path)
