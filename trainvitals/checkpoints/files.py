@@ -223,6 +223,14 @@ def _entry(path: str, info: os.stat_result, name: str, allowed: str) -> Entry:
     return Entry(name, info.st_size, info.st_mtime_ns)
 
 
+FAULT = "a fault in the check itself"
+
+
+def fault(error: Exception) -> str:
+    """A sentence for an error that no check expects: one of ours, or bytes that were made to cause it."""
+    return f"{FAULT} ({type(error).__name__}: {printable(str(error))}); please report it"
+
+
 def reason(error: BaseException) -> str:
     """The system's own words for an error, without the path (which may hold anything)."""
     return (isinstance(error, OSError) and error.strerror) or type(error).__name__

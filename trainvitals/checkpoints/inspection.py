@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from trainvitals.checkpoints import layouts, parts, writer_hashes
-from trainvitals.checkpoints.files import Listing, printable
+from trainvitals.checkpoints.files import Listing, Unreadable, Vanished, fault, printable
 from trainvitals.checkpoints.findings import Findings
 from trainvitals.errors import InputError
 from trainvitals.manifest import Manifest
@@ -39,20 +39,18 @@ def checked_level(level: VerificationLevel | str) -> VerificationLevel:
 def look_at(seen: Listing, level: VerificationLevel, run: str = "") -> Inspection:
     """Judge a listing that was just taken. ``run``: whose checkpoints these are."""
     findings = Findings()
-    layout = layouts.layout_of(seen)
-    facts = layouts.Facts(None, None)
-    from_name = parts.step_from_name(seen.name) if layout is None or layout.name_tells_step else None
-    if layout is not None:
-        parts.check_names(seen, findings)
-        into_files = level is not VerificationLevel.PRESENCE
-        facts = layout.look(seen, findings, into_files=into_files)
-        if into_files:
-            # Not at presence: that is looked at on every change, and a manifest may be long.
-            known = writer_hashes.read(seen, findings, from_name if facts.step is None else facts.step, run)
-            writer_hashes.compare_names(known, seen, findings)
-            facts = _with_manifest(facts, known.manifest)
+    layout, facts, from_name = None, layouts.Facts(None, None), None
+    try:
+        layout = layouts.layout_of(seen)
+        from_name = parts.step_from_name(seen.name) if layout is None or layout.name_tells_step else None
+        if layout is not None:
+            facts = _look_into(seen, layout, findings, level, from_name, run)
+    except (Vanished, Unreadable):
+        raise
+    except Exception as error:  # noqa: BLE001 (a file that was made to break a check must not hide the other checkpoints)
+        findings.unreadable.append(f"cannot be judged: {fault(error)}")
     state, reached = _verdict(layout is not None, findings, level)
-    reasons = findings.reasons if layout is not None else (layouts.what_was_seen(seen),)
+    reasons = findings.reasons if layout is not None or findings.reasons else (layouts.what_was_seen(seen),)
     report = CheckpointReport(
         path=stored_path(seen.root),
         step=facts.step if facts.step is not None else from_name,
@@ -73,6 +71,19 @@ def look_at(seen: Listing, level: VerificationLevel, run: str = "") -> Inspectio
         largest_file_bytes=max((entry.size for entry in seen.entries), default=None),
     )
     return Inspection(report, seen.signature, seen.names, bool(findings.unreadable or seen.unreadable), findings.vanished)
+
+
+def _look_into(
+    seen: Listing, layout: layouts.Layout, findings: Findings, level: VerificationLevel, from_name: int | None, run: str
+) -> layouts.Facts:
+    parts.check_names(seen, findings)
+    into_files = level is not VerificationLevel.PRESENCE
+    facts = layout.look(seen, findings, into_files=into_files)
+    if not into_files:
+        return facts  # a manifest may be long, and presence is looked at on every change
+    known = writer_hashes.read(seen, findings, from_name if facts.step is None else facts.step, run)
+    writer_hashes.compare_names(known, seen, findings)
+    return _with_manifest(facts, known.manifest)
 
 
 def _verdict(is_known: bool, findings: Findings, level: VerificationLevel) -> tuple[CheckpointState, VerificationLevel | None]:

@@ -8,7 +8,18 @@ from typing import Any, TypeVar
 
 from trainvitals import manifest
 from trainvitals.checkpoints import json_file, json_stream, safetensors_header, torch_file
-from trainvitals.checkpoints.files import Entry, Listing, NotRegular, Reader, Unreadable, Vanished, opened, printable, reason
+from trainvitals.checkpoints.files import (
+    Entry,
+    Listing,
+    NotRegular,
+    Reader,
+    Unreadable,
+    Vanished,
+    fault,
+    opened,
+    printable,
+    reason,
+)
 from trainvitals.checkpoints.findings import Findings
 from trainvitals.checkpoints.names import final_name
 
@@ -183,4 +194,6 @@ class _Filed:
         except (Unreadable, OSError) as error:
             text = str(error) if isinstance(error, Unreadable) else reason(error)
             self._findings.unreadable.append(f"{self._shown} cannot be read: {printable(text)}")
+        except Exception as error:  # noqa: BLE001 (one file that was made to break its check must not hide the others)
+            self._findings.unreadable.append(f"{self._shown} cannot be judged: {fault(error)}")
         return None

@@ -77,7 +77,10 @@ class CheckpointWatcher:
         listings = self._listings()
         newest_ns = max((seen.modified_at_ns or 0 for seen in listings.values()), default=0)
         for path, seen in listings.items():
-            self._take(path, seen, is_newest=_is_newest(seen, newest_ns))
+            try:
+                self._take(path, seen, is_newest=_is_newest(seen, newest_ns))
+            except Exception as error:  # noqa: BLE001 (one checkpoint that was made to break a look must not hide the others)
+                self._trouble(f"{printable(path)}: {files.fault(error)}.")
         self._judge(listings, newest_ns)
         if self._verifier is not None:
             self._deepen(self._verifier, newest_ns)
@@ -120,6 +123,9 @@ class CheckpointWatcher:
             except Unreadable as error:
                 self._trouble(f"Cannot read {error}.")
                 continue
+            except Exception as error:  # noqa: BLE001 (one directory must not hide the others)
+                self._trouble(f"{printable(directory)}: {files.fault(error)}.")
+                continue
             if self._is_unmounted(directory, is_empty=not paths):
                 self._trouble(f"{printable(directory)} is empty and on another file system than before: is it mounted?")
                 continue
@@ -135,6 +141,8 @@ class CheckpointWatcher:
                 except Unreadable as error:
                     self._trouble(f"Cannot read {error}.")
                     self._known.setdefault(path, Known(path, _unreadable_report(path, str(error))))
+                except Exception as error:  # noqa: BLE001
+                    self._trouble(f"{printable(path)}: {files.fault(error)}.")
         return listings
 
     def _without_unmounted(self, known: list[str], found: list[str]) -> list[str]:
@@ -176,21 +184,28 @@ class CheckpointWatcher:
 
     def _judge(self, listings: Mapping[str, Listing], newest_ns: int) -> None:
         started_s = self._clock.monotonic_s()
-        for known in self._ordered(known for path, known in self._known.items() if path in listings):
-            now_s = self._clock.monotonic_s()
-            if now_s - started_s > self._budget_s:
+        here = self._ordered(known for path, known in self._known.items() if path in listings)
+        # What could not be read is tried again last: it may take all the time each time.
+        for known in sorted(here, key=lambda known: known.judged == known.signature):
+            if self._clock.monotonic_s() - started_s > self._budget_s:
                 return
-            if not life.wants_judgement(known, now_s, self._patience):
-                continue
-            seen = listings[known.path]
-            inspection = known.pending or look_at(seen, VerificationLevel.STRUCTURE, self._run)
-            if inspection.has_vanished or self._has_changed(known):
-                # The verdict is about files that are no more as they were: look again when they stand still.
-                known.scans, known.since_s, known.pending = 1, now_s, None
-                continue
-            if inspection.is_unreadable:
-                self._trouble(f"{printable(known.path)}: {next(iter(inspection.report.reasons), 'cannot be read')}.")
-            life.judged(known, inspection, _is_newest(seen, newest_ns), now_s, self._pauses.patience(self._patience))
+            try:
+                self._judge_one(known, listings[known.path], newest_ns)
+            except Exception as error:  # noqa: BLE001
+                self._trouble(f"{printable(known.path)}: {files.fault(error)}.")
+
+    def _judge_one(self, known: Known, seen: Listing, newest_ns: int) -> None:
+        now_s = self._clock.monotonic_s()
+        if not life.wants_judgement(known, now_s, self._patience):
+            return
+        inspection = known.pending or look_at(seen, VerificationLevel.STRUCTURE, self._run)
+        if inspection.has_vanished or self._has_changed(known):
+            # The verdict is about files that are no more as they were: look again when they stand still.
+            known.scans, known.since_s, known.pending = 1, now_s, None
+            return
+        if inspection.is_unreadable:
+            self._trouble(f"{printable(known.path)}: {next(iter(inspection.report.reasons), 'cannot be read')}.")
+        life.judged(known, inspection, _is_newest(seen, newest_ns), now_s, self._pauses.patience(self._patience))
 
     def _deepen(self, verifier: Verifier, newest_ns: int) -> None:
         """Take what looks at the content found, and offer what there is for the next."""

@@ -9,7 +9,7 @@ import time
 from collections.abc import Sequence
 
 from trainvitals.checkpoints import copy_check, find
-from trainvitals.checkpoints.files import printable
+from trainvitals.checkpoints.files import FAULT, fault, printable
 from trainvitals.checkpoints.hashes import Pace
 from trainvitals.checkpoints.inspection import checked_level
 from trainvitals.checkpoints.resume_choice import choose, choose_all
@@ -84,7 +84,12 @@ def run(args: argparse.Namespace) -> int:
             unreadable += 1
             _say(str(error))
             continue
+        except Exception as error:  # noqa: BLE001 (one that was made to break a look must not hide the others)
+            unreadable += 1
+            _say(f"{printable(path, 500)}: {fault(error)}.")
+            continue
         reports.append(report)
+        unreadable += any(FAULT in reason for reason in report.reasons)
         if args.quick and report.state not in BAD and report.level is not VerificationLevel.CONTENT:
             unreadable += 1
         if args.json:
