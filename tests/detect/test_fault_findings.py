@@ -113,3 +113,14 @@ def test_a_post_mortem_without_a_cause_or_of_another_attempt_changes_nothing():
     engine.tick(START_NS + 170 * S)
     assert engine.update(Event("postmortem", START_NS, attempt=1, data={"cause": None})) == []
     assert engine.update(Event("postmortem", START_NS, attempt=7, data=postmortem().data)) == []
+
+
+def test_what_the_log_said_first_is_not_said_twice():
+    engine = trained()
+    engine.update(fault(101, {"class": "exception"}, text="exception: FloatingPointError"))
+    engine.tick(START_NS + 170 * S)
+    cause = {"class": "exception", "name": "FloatingPointError"}
+    (told,) = engine.update(
+        Event("postmortem", START_NS + 171 * S, attempt=1, text="cause: FloatingPointError (21:00:18 UTC)", data={"cause": cause})
+    )
+    assert told.message == "the run died after step 100: FloatingPointError (21:00:18 UTC)"

@@ -244,6 +244,8 @@ def test_the_roll_back_is_named_for_what_it_does_and_is_the_only_accent() -> Non
     actions = band(Snapshot(NOW), run_view(verdict=verdict, recommended=safe, control=paused), NOW, 2.0)["actions"]
     assert [action["label"] for action in actions] == ["Roll back to 900…", "Resume…"]
     assert [action["id"] for action in actions if action.get("is_primary")] == ["safe"]
+    dead = run_view(verdict=replace(verdict, word=VerdictWord.STOPPED), recommended=safe)
+    assert band(Snapshot(NOW), dead, NOW, 2.0)["actions"][0]["label"] == "Restart from 900…"
 
 
 def test_a_fresh_recovery_is_told_and_later_one_thin_line() -> None:

@@ -102,7 +102,11 @@ class LivenessDetector(FamilyDetector):
         data = {name: cause.get(name) for name in ("class", "host", "rank", "place")}
         # The cause first: what the log said at once is mostly a launcher's complaint, and titles are cut at their end.
         head, _, told = found.message.partition(": ")
-        message = f"{head}: {event.text.removeprefix('cause: ')[:400]}" + (f"; first told as: {told}" if told else "")
+        first, _, ending = told.partition("; ")
+        name, kind = str(cause.get("name") or ""), str(cause.get("class") or "").replace("_", " ")
+        is_the_same = bool(first) and first in (name, kind, f"{kind}: {name}")
+        rest = ending if is_the_same else f"first told as: {told}" if told else ""
+        message = f"{head}: {event.text.removeprefix('cause: ')[:400]}" + (f"; {rest}" if rest else "")
         self.ledger.amend(replace(found, message=message, data={**found.data, "cause": data}))
 
     def on_tick(self, now_ns: int) -> None:

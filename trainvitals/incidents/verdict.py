@@ -7,11 +7,16 @@ because of that), PAUSED, NO DATA, SLOW, ATTENTION (something beside the trainin
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from trainvitals.incidents.amounts import gpu_hours as gpu_hours
 from trainvitals.incidents.amounts import span as span
+from trainvitals.incidents.breaker_words import breaker_words
+from trainvitals.incidents.deciding import HUNG_RULES as HUNG_RULES
+from trainvitals.incidents.deciding import RECOVERED_LOUD_S, is_about_training, is_slow, open_rules, recovered, recovered_words
+from trainvitals.incidents.deciding import STOPPED_RULES as STOPPED_RULES
+from trainvitals.incidents.deciding import main_incident as main_incident
 from trainvitals.records import Event, Finding, Incident, Severity
 
 #: A watchdog that has not been heard of for this long is called silent (it beats every 2 s).
@@ -22,16 +27,6 @@ HUNG_FLOOR_S = 60.0
 #: Steps of a run that was never watched are history when they are this old, those of one whose watchdog is gone a day later.
 UNWATCHED_S = 10 * 60.0
 ABANDONED_S = 86_400.0
-#: How long a closed incident is still the headline, and how long it is more than one line.
-RECOVERED_FOR_S = 30 * 60.0
-RECOVERED_LOUD_S = 120.0
-HUNG_RULES = frozenset({"stall", "nccl_timeout", "rank_silent"})
-STOPPED_RULES = frozenset({"run_dead", "run_dead_holding_nodes", "restart_failed", "restart_loop"})
-SLOW_RULES = frozenset({"throughput_drop", "straggler", "checkpoint_blocking"})
-#: Rules that speak of the training itself.
-SICK_PREFIXES = ("loss_", "grad_norm_", "resume_", "rank_loss_", "lr_schedule_", "breaker_")
-#: ... but not these: the training is as it was, only older than it could be.
-NOT_SICK_RULES = frozenset({"resume_behind"})
 #: Ways of ending that are no fault.
 GOOD_ENDS = frozenset({"finished", "completed", "complete", "done", "max_steps"})
 #: While the trainer says one of these, a missing step is no hang.
@@ -99,6 +94,7 @@ class VerdictInputs:
     attempt: int | None = None
     attempt_started_ns: int | None = None
     attempt_ended_ns: int | None = None
+    resumed_from_step: int | None = None
     end_reason: str = ""
     last_step: int | None = None
     last_step_time_ns: int | None = None
@@ -120,23 +116,6 @@ def hung_after_s(typical_gap_s: float | None) -> float:
     return max(HUNG_FLOOR_S, HUNG_STEPS * (typical_gap_s or 0.0))
 
 
-def main_incident(incidents: Sequence[Incident]) -> Incident | None:
-    """The open incident that decides: worst first, then a dead or hung run before a sick one, then the oldest."""
-    waiting = [incident for incident in incidents if incident.is_open and incident.severity.rank >= Severity.WARNING.rank]
-    return max(waiting, key=_weight, default=None)
-
-
-def _weight(incident: Incident) -> tuple[int, int, int]:
-    rules = set(incident.rules)
-    kind = 3 if rules & STOPPED_RULES else 2 if rules & HUNG_RULES else 0 if _is_slow(rules) else 1
-    return incident.severity.rank, kind, -incident.opened_at_ns
-
-
-def _is_slow(rules: set[str]) -> bool:
-    """Slow, and no checkpoint that cannot be trusted beside it."""
-    return bool(rules & SLOW_RULES) and not any(rule.startswith("checkpoint_") for rule in rules - SLOW_RULES)
-
-
 def verdict(inputs: VerdictInputs) -> Verdict:
     """The verdict at ``inputs.now_ns``."""
     incident = main_incident(inputs.incidents)
@@ -155,29 +134,21 @@ def verdict(inputs: VerdictInputs) -> Verdict:
     hung = _hung_by_time(inputs, is_watched)
     if hung is not None:
         return hung
-    if incident and any(rule.startswith(SICK_PREFIXES) and rule not in NOT_SICK_RULES for rule in rules):
-        return _open(VerdictWord.SICK, incident, inputs, is_watched, silent_s)
+    if incident and is_about_training(rules):
+        return _beside(_open(VerdictWord.SICK, incident, inputs, is_watched, silent_s), incident, inputs)
     if is_paused:
         return _paused(inputs, incident)
     if inputs.last_step is None or not is_watched:
         return _no_data(inputs, silent_s, incident)
     if incident:
-        word = VerdictWord.SLOW if _is_slow(rules) else VerdictWord.ATTENTION
-        return _open(word, incident, inputs, is_watched, silent_s)
+        word = VerdictWord.SLOW if is_slow(rules) else VerdictWord.ATTENTION
+        return _beside(_open(word, incident, inputs, is_watched, silent_s), incident, inputs)
     if inputs.fault is not None:
         return Verdict(
             VerdictWord.ATTENTION, "warning", f"the log tells of a failure after step {inputs.last_step:,}: {inputs.fault.text[:200].strip()}",
             inputs.fault.time_ns, "If no step follows, the run is called dead within minutes, and the ends of its logs are read.",
         )  # fmt: skip
     return _well(inputs)
-
-
-def open_rules(incident: Incident | None, findings: Sequence[Finding]) -> set[str]:
-    """Rules of an incident whose findings are still open; all its rules when none of its findings is known here."""
-    if incident is None:
-        return set()
-    members = [finding for finding in findings if finding.id in incident.finding_ids]
-    return {finding.rule for finding in members if finding.is_open} or set(incident.rules)
 
 
 def _ended(inputs: VerdictInputs, incident: Incident | None, rules: set[str]) -> Verdict | None:
@@ -187,7 +158,7 @@ def _ended(inputs: VerdictInputs, incident: Incident | None, rules: set[str]) ->
     if inputs.attempt_ended_ns is None and not said_goodbye and not rules & STOPPED_RULES:
         if inputs.control.state in RESTING_STATES or not (inputs.phase == "finished" or _is_complete(inputs)):
             return None
-        return Verdict(VerdictWord.FINISHED, "ok", f"the run ended as planned{at}", inputs.last_step_time_ns)
+        return _finished(inputs, incident, rules, inputs.last_step_time_ns)
     since_ns = (
         inputs.attempt_ended_ns or (control.since_ns if said_goodbye else None) or (incident.opened_at_ns if incident else None)
     )
@@ -196,7 +167,7 @@ def _ended(inputs: VerdictInputs, incident: Incident | None, rules: set[str]) ->
     is_asked = was_wished and (said_goodbye or inputs.attempt_ended_ns is not None)
     reached_the_end = bool(inputs.total_steps) and (inputs.last_step or 0) >= inputs.total_steps
     if not is_asked and not rules & STOPPED_RULES and (inputs.end_reason.lower() in GOOD_ENDS or reached_the_end):
-        return Verdict(VerdictWord.FINISHED, "ok", f"the run ended as planned{at}", since_ns)
+        return _finished(inputs, incident, rules, since_ns)
     if is_asked:
         why, tone = f"on request of {control.by or control.source or 'somebody'}{_because(control.reason)}", "warning"
     elif inputs.end_reason and inputs.attempt_ended_ns is not None:
@@ -205,9 +176,24 @@ def _ended(inputs: VerdictInputs, incident: Incident | None, rules: set[str]) ->
         why, tone = (incident.title if incident and rules & STOPPED_RULES else "the trainer ended without saying why"), "critical"
     number = f"attempt {inputs.attempt}" if inputs.attempt is not None else "the run"
     return Verdict(
-        VerdictWord.STOPPED, tone, f"{number} stopped{at}; {why}", since_ns, _automatic(inputs, incident),
+        VerdictWord.STOPPED, tone, f"{number} stopped{at}; {why}", since_ns, _breaker(inputs, incident),
         _way_back(inputs, "Restart"), incident.id if incident else None,
     )  # fmt: skip
+
+
+def _finished(inputs: VerdictInputs, incident: Incident | None, rules: set[str], since_ns: int | None) -> Verdict:
+    """An end that was planned is no proof that the result is any good: what was open at the end is still open."""
+    at = f" at step {inputs.last_step:,}" if inputs.last_step is not None else ""
+    headline = f"the run ended as planned{at}"
+    if incident is None or is_slow(rules) or rules <= HUNG_RULES:
+        return Verdict(VerdictWord.FINISHED, "ok", headline, since_ns)
+    tone = "critical" if incident.severity is Severity.CRITICAL else "warning"
+    todo = (
+        f"Look at it before anything is built on the last weights. {_way_back(inputs, 'Go back')}"
+        if is_about_training(rules) else "Look at it before anything is built on this run's checkpoints."
+    )  # fmt: skip
+    headline += f", but open at its end: {incident.title or ', '.join(incident.rules)}"
+    return Verdict(VerdictWord.FINISHED, tone, headline, since_ns, _breaker(inputs, incident), todo, incident.id)
 
 
 def _is_complete(inputs: VerdictInputs) -> bool:
@@ -286,6 +272,27 @@ def _open(word: VerdictWord, incident: Incident, inputs: VerdictInputs, is_watch
     )  # fmt: skip
 
 
+def _beside(found: Verdict, incident: Incident, inputs: VerdictInputs) -> Verdict:
+    """With what was worse than ``incident`` and is over: first while it is fresh, then beside it. A warning never hides it."""
+    worse = [one for one in recovered(inputs.incidents, inputs.now_ns) if one.severity.rank > incident.severity.rank]
+    if not worse:
+        return found
+    gravest = worse[0]
+    words = recovered_words(gravest, _goes_on(inputs, gravest), len(worse) - 1)
+    age_s = (inputs.now_ns - (gravest.closed_at_ns or 0)) / 1e9
+    if age_s > RECOVERED_LOUD_S:
+        return replace(found, automatic=f"{found.automatic} Over since {span(age_s)}: {words}.".strip())
+    decision = found.decision.replace("Training itself is fine. Look at this", "Training goes on. Look at what is open")
+    return replace(found, headline=f"{words}. Still open: {found.headline}", decision=decision)
+
+
+def _goes_on(inputs: VerdictInputs, over: Incident) -> str:
+    """``attempt 2 started from step 1,200`` when that came after what is over began; else empty."""
+    if inputs.attempt_started_ns is None or inputs.attempt_started_ns <= over.opened_at_ns or inputs.resumed_from_step is None:
+        return ""
+    return f"attempt {inputs.attempt} started from step {inputs.resumed_from_step:,}"
+
+
 def _paused(inputs: VerdictInputs, incident: Incident | None) -> Verdict:
     control = inputs.control
     at = f" at step {control.at_step:,}" if control.at_step is not None else ""
@@ -315,23 +322,18 @@ def _no_data(inputs: VerdictInputs, silent_s: float | None, incident: Incident |
 
 
 def _well(inputs: VerdictInputs) -> Verdict:
-    closed = [
-        incident
-        for incident in inputs.incidents
-        if incident.closed_at_ns is not None
-        and incident.severity.rank >= Severity.WARNING.rank
-        and 0 <= inputs.now_ns - incident.closed_at_ns <= RECOVERED_FOR_S * 1e9
-    ]
-    if closed:
-        last = max(closed, key=lambda incident: incident.closed_at_ns or 0)
-        told = [e for e in inputs.breaker_events if (e.time_ns or 0) >= last.opened_at_ns]
-        is_fresh = inputs.now_ns - (last.closed_at_ns or 0) <= RECOVERED_LOUD_S * 1e9
-        was_restarted = inputs.attempt_started_ns is not None and inputs.attempt_started_ns > last.opened_at_ns
-        over = f"Attempt {inputs.attempt} goes on since." if was_restarted else "Over without anybody's help."
-        by_itself = _automatic(inputs, last) if told else over
+    over = recovered(inputs.incidents, inputs.now_ns)
+    if over:
+        gravest = over[0]
+        is_fresh = inputs.now_ns - (gravest.closed_at_ns or 0) <= RECOVERED_LOUD_S * 1e9
+        goes_on = _goes_on(inputs, gravest)
+        was_restarted = inputs.attempt_started_ns is not None and inputs.attempt_started_ns > gravest.opened_at_ns
+        by_itself = _breaker(inputs, gravest) or (
+            f"Attempt {inputs.attempt} goes on since." if was_restarted else "Over without anybody's help."
+        )
         return Verdict(
-            VerdictWord.RECOVERED, "info", last.title or ", ".join(last.rules), last.closed_at_ns,
-            f"{by_itself} Nothing to do now; read the incident when you are awake.".strip() if is_fresh else "", "", last.id,
+            VerdictWord.RECOVERED, "info", recovered_words(gravest, goes_on, len(over) - 1), gravest.closed_at_ns,
+            f"{by_itself} Nothing to do now; read the incident when you are awake.".strip() if is_fresh else "", "", gravest.id,
         )  # fmt: skip
     since = [i.closed_at_ns for i in inputs.incidents if i.closed_at_ns is not None and i.severity.rank >= Severity.WARNING.rank]
     since_ns = max([*since, *([inputs.attempt_started_ns] if inputs.attempt_started_ns is not None else [])], default=None)
@@ -347,13 +349,9 @@ def _automatic(inputs: VerdictInputs, incident: Incident | None) -> str:
         when = f", {_ago(inputs, control.since_ns)}" if control.since_ns is not None else ""
         done = "Paused" if control.state == "paused" else "Pausing"
         return f"{done}{at} by {who}{when}" + (", acknowledged by the trainer." if done == "Paused" else ".")
-    opened_ns = incident.opened_at_ns if incident else None
-    decisions = [e for e in inputs.breaker_events if opened_ns is None or e.time_ns is None or e.time_ns >= opened_ns]
-    newest = max(decisions, key=lambda event: event.time_ns or 0, default=None)
-    if newest is not None and incident is not None:
-        why = str(newest.text or newest.data.get("reason", "")).strip()
-        if why:
-            return f"Breaker: {why}" + ("" if why.endswith((".", "!", "?")) else ".")
+    told = _breaker(inputs, incident)
+    if told:
+        return told
     if incident is None or incident.severity is not Severity.CRITICAL:
         return ""
     if control.state == "not_wired":
@@ -363,6 +361,12 @@ def _automatic(inputs: VerdictInputs, incident: Incident | None) -> str:
     if inputs.breaker_mode == "dry-run":
         return "Nothing was done by itself: the breaker is in dry-run, and its conditions are not met."
     return "The breaker is armed; its conditions are not met yet."
+
+
+def _breaker(inputs: VerdictInputs, incident: Incident | None) -> str:
+    if incident is None:
+        return ""
+    return breaker_words(inputs.breaker_events, incident, open_rules(incident, inputs.findings), inputs.attempt, inputs.last_step)
 
 
 def _way_back(inputs: VerdictInputs, verb: str) -> str:

@@ -103,6 +103,7 @@ def run_view(
         attempt=attempt.number if attempt else None,
         attempt_started_ns=attempt.started_ns if attempt else None,
         attempt_ended_ns=attempt.ended_ns if attempt else None,
+        resumed_from_step=attempt.resumed_from_step if attempt else None,
         end_reason=attempt.end_reason if attempt else "",
         last_step=last.step if last else None,
         last_step_time_ns=last.time_ns if last else None,

@@ -50,11 +50,12 @@ def band_actions(verdict: Verdict, run: RunView) -> list[dict[str, Any]]:
     """Buttons of the band: only what makes sense now, one accent at most."""
     actions: list[dict[str, Any]] = []
     needs_you = verdict.tone in ("critical", "paused")
+    verb = "Restart from" if verdict.word is VerdictWord.STOPPED else "Roll back to"
     if needs_you and run.recommended is not None:
         actions.append(
             {
                 "id": "safe",
-                "label": f"Roll back to {fmt.step(run.recommended.step)}…",
+                "label": f"{verb} {fmt.step(run.recommended.step)}…",
                 "is_primary": run.control.state == "paused" or verdict.word is VerdictWord.STOPPED,
                 "help": "what it costs, and the commands to copy; nothing is done by opening this",
             }
