@@ -131,3 +131,14 @@ def live_run(
     for tick in range(int(second), int(now) + 1):
         put(tick + 0.5, at(tick + 0.5))
     return [item for _, _, item in sorted(timeline, key=lambda entry: entry[:2])]
+
+
+def without(number: int, second: float) -> Event:
+    return report(number, "verified", second, has_optimizer=False)
+
+
+def troubles() -> list:
+    run = live_run(280, 40, keep=1, save_s=4)
+    run += [report(280, "corrupt", 900), pointer("/c/checkpoint-240", 240, 900), without(250, 910), at(910), at(2800)]
+    run += [told("begun", 290, 2801), at(9000), start(2, 9100, 100), *steps(101, 130, 9110, attempt=2)]
+    return run

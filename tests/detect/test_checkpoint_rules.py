@@ -1,9 +1,8 @@
-"""Rules on checkpoints: each one fires, is silent on healthy runs, and goes on exactly from its saved state."""
+"""Rules on checkpoints and starts: each one fires, ends, and goes on exactly from its saved state."""
 
 from __future__ import annotations
 
 import json
-import random
 
 import pytest
 from checkpoint_runs import (
@@ -12,283 +11,22 @@ from checkpoint_runs import (
     findings,
     live_run,
     of,
-    phase,
     pointer,
     report,
     start,
     step,
     steps,
-    told,
+    troubles,
+    without,
 )
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trainvitals.detect.checkpoint_book import CheckpointBook
 from trainvitals.detect.engine import Engine
-from trainvitals.detect.save_schedule import SaveSchedule
-from trainvitals.detect.tunables import TUNABLES
 from trainvitals.records import Event, Severity
 
 SLOW = {"min_window_s": 100.0}
-
-# -- healthy runs ---------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("says", ["save", "phase", "ends", "begins", "nothing"])
-@pytest.mark.parametrize("is_watched", [True, False])
-@pytest.mark.parametrize("is_async", [True, False])
-def test_a_healthy_run_has_no_finding(says, is_watched, is_async):
-    run = live_run(1500, 100, says=says, is_watched=is_watched, is_async=is_async, save_s=30 if is_async else 2)
-    assert findings(run) == []
-
-
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(
-    every=st.integers(40, 300), keep=st.integers(2, 5), says=st.sampled_from(["save", "phase", "ends", "begins", "nothing"]),
-    is_watched=st.booleans(), is_async=st.booleans(), share=st.floats(0.001, 0.04), step_s=st.sampled_from([0.2, 1.0, 3.0]),
-)  # fmt: skip
-def test_no_healthy_schedule_of_saves_has_a_finding(every, keep, says, is_watched, is_async, share, step_s):
-    save_s = every * step_s * (0.8 if is_async else share)
-    run = live_run(
-        every * 9 + 17, every, keep=keep, says=says, is_watched=is_watched, is_async=is_async, save_s=save_s, step_s=step_s
-    )
-    assert findings(run) == []
-
-
-@settings(max_examples=12, deadline=None)
-@given(seed=st.integers(0, 10**6), small=st.integers(20, 80), times=st.floats(1.3, 12.0))
-def test_two_schedules_at_once_are_no_late_save(seed, small, times):
-    large = round(small * times)
-    rng = random.Random(seed)
-    items, now = [], 0.0
-    for number in range(1, small * 40):
-        now += 1
-        items.append(step(number, now))
-        if number % small == 0 or number % large == 0 or rng.random() < 0.002:  # ... and somebody saves by hand
-            items += [phase("begin", number, now), phase("end", number, now + 1)]
-            now += 1
-    assert of(findings(items), "checkpoint_overdue") == []
-
-
-@pytest.mark.parametrize("kind", ["exponential", "lognormal", "growing", "multiples", "rarer"])
-def test_a_run_that_saves_when_its_loss_improves_is_never_surely_late(kind):
-    draws = {
-        "exponential": lambda rng, k: rng.expovariate(1 / 500),
-        "lognormal": lambda rng, k: rng.lognormvariate(6, 1),
-        "growing": lambda rng, k: 20 * 1.15 ** min(k, 60) * rng.uniform(0.5, 2),
-        "multiples": lambda rng, k: 100 * (1 + int(rng.expovariate(0.36))),
-        "rarer": lambda rng, k: 100 * (1 + int(rng.expovariate(1 / (1 + k / 10)))),
-    }
-    late = 0
-    for seed in range(20):
-        rng, schedule, number = random.Random(seed), SaveSchedule(4, 8), 0
-        for k in range(300):
-            gap, interval = max(1, round(draws[kind](rng, k))), schedule.interval()
-            late += interval is not None and gap > (2 if interval.is_sure else 4) * interval.steps
-            number += gap
-            schedule.saved(number, number * 10**9)
-    assert late <= 1, "of 6,000 saves"
-
-
-def test_a_usual_interval_is_sure_after_eight_of_its_kind():
-    few = findings(live_run(1500, 100, stop_saving_after=700, is_watched=False))
-    assert [(f.rule, f.severity) for f in few] == [("checkpoint_overdue", Severity.WARNING)], "at four times the interval"
-    early = findings(live_run(1000, 100, stop_saving_after=700, is_watched=False))
-    assert [(f.rule, f.severity) for f in early] == [("checkpoint_overdue", Severity.INFO)]
-
-
-def test_a_restart_that_saves_the_same_step_again_is_no_finding():
-    first = live_run(1050, 100)
-    second = live_run(1500, 100, first_step=1001, attempt=2, second=1200, existing=[800, 900, 1000])
-    assert findings([*first, start(2, 1200, 1000), *second]) == []
-    again = live_run(1500, 100, first_step=901, attempt=2, second=1200, existing=[700, 800, 900])
-    # Step 1,000 was there: but it was being saved when the trainer died.
-    lost = [*first, report(1000, "incomplete", 1190), start(2, 1200, 900), *again]
-    assert of(findings(lost), "resume_behind") == []
-
-
-def test_a_local_and_a_shared_copy_of_each_save_are_no_finding():
-    items = []
-    for item in live_run(1000, 50):
-        items.append(item)
-        if isinstance(item, Event) and item.kind == "checkpoint" and item.step and item.step % 100 == 0:
-            data = {**item.data, "path": item.data["path"].replace("/c/", "/shared/")}
-            items.append(Event("checkpoint", item.time_ns, step=item.step, data=data))
-    assert findings(items) == []
-
-
-def test_long_evaluations_between_the_saves_are_no_finding():
-    items, now = [], 0.0
-    for number in range(1, 1001):
-        now += 1
-        items.append(step(number, now))
-        if number % 100 == 0:
-            items += [phase("begin", number, now), phase("begin", number, now, "eval"), phase("end", number, now + 500, "eval")]
-            items.append(phase("end", number, now + 501))
-            now += 501
-    assert findings(items) == []
-
-
-# -- checkpoint_overdue ---------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("says", ["save", "phase", "ends", "begins", "nothing"])
-def test_no_save_for_two_usual_intervals_is_told_and_ends_with_the_next_save(says):
-    run = live_run(2200, 100, says=says, stop_saving_after=1200)
-    (found,) = findings(run)
-    assert (found.rule, found.severity, found.is_open) == ("checkpoint_overdue", Severity.WARNING, True)
-    assert found.first_step == 1300
-    assert 1400 <= found.detected_step <= (1406 if says != "nothing" else 1710)
-    assert found.expected == 100
-    later = [report(2200, "complete", 2300, written=2299), phase("end", 2200, 2300), told("persisted", 2200, 2300)]
-    (ended,) = findings([*run, *later])
-    assert not ended.is_open
-
-
-def test_a_trainer_that_says_it_saves_while_nothing_appears_on_disk_is_told():
-    run = [i for i in live_run(1900, 100) if not (isinstance(i, Event) and i.kind == "checkpoint" and (i.step or 0) > 1000)]
-    (found,) = of(findings(run), "checkpoint_overdue")
-    assert found.severity is Severity.WARNING
-    assert "watched directories" in found.message
-
-
-def test_a_trainer_that_no_longer_says_that_it_saves_is_not_late_when_it_does():
-    run = [i for i in live_run(2500, 100) if not (isinstance(i, Event) and i.kind == "save" and (i.step or 0) > 1000)]
-    assert findings(run) == []
-
-
-def test_a_run_that_is_paused_or_hangs_is_not_late_with_its_save():
-    run = live_run(650, 100)
-    run.append(Event("phase", at(700), data={"phase": "paused", "state": "begin"}))
-    run += [at(700 + 10 * k) for k in range(1000)]
-    assert of(findings(run), "checkpoint_overdue") == []
-
-
-def test_twice_the_steps_in_the_usual_time_is_no_late_save():
-    slow = list(steps(1, 500, 0))
-    saves = [phase("end", number, number + 0.5) for number in range(100, 501, 100)]
-    items = sorted([*slow, *saves], key=lambda item: item.time_ns)
-    fast = steps(501, 1400, 500, step_s=0.1)  # 900 steps in 90 s: the next save is due by time only
-    assert findings([*items, *fast]) == []
-
-
-def test_a_note_about_another_interval_makes_it_learn_anew():
-    run = live_run(600, 100)
-    note = Event("annotation", at(640), step=600, data={"rules": ["checkpoint_overdue"], "points": 500})
-    after = live_run(4000, 700, first_step=601, second=640)
-    assert of(findings([*run, note, *after]), "checkpoint_overdue") == []
-    assert of(findings([*run, *after]), "checkpoint_overdue")
-
-
-def test_an_interval_that_the_settings_declare_needs_one_save_only():
-    declared = Event("metadata", at(0), data={"section": "config", "values": {"save_interval": "100"}})
-    run = live_run(400, 100, says="ends", is_watched=False, stop_saving_after=100)
-    assert of(findings([declared, *run]), "checkpoint_overdue")
-    assert of(findings(run), "checkpoint_overdue") == []
-    other = Event("metadata", at(0), data={"section": "config", "values": {"save_steps": 100, "save_strategy": "epoch"}})
-    assert of(findings([other, *run]), "checkpoint_overdue") == []
-
-
-# -- checkpoint_stuck -----------------------------------------------------------------------------------------------
-
-
-def test_a_save_that_is_never_durable_is_told_after_three_times_the_usual():
-    run = live_run(500, 100, is_async=True, save_s=300, keep=9, is_watched=False, says="save")
-    lost = [item for item in run if not (isinstance(item, Event) and item.data.get("state") == "persisted" and item.step == 500)]
-    wait = [at(600 + k) for k in range(2000)]
-    found = of(findings([*lost, *wait]), "checkpoint_stuck")
-    assert [(f.severity, f.is_open, f.first_step) for f in found] == [(Severity.WARNING, True, 500)]
-    assert found[0].value == pytest.approx(900, abs=5)
-    assert of(findings([*run, *wait]), "checkpoint_stuck") == []
-    (ended,) = of(findings([*lost, *wait, told("persisted", 500, 2700)]), "checkpoint_stuck")
-    assert not ended.is_open
-
-
-def test_the_first_save_may_take_an_hour():
-    begun = [step(1, 0), at(0), step(2, 1), told("begun", 2, 1), at(2)]
-    assert findings([*begun, at(3500)]) == []
-    assert [f.rule for f in findings([*begun, at(3700)])] == ["checkpoint_stuck"]
-
-
-def test_a_log_that_prints_only_begins_never_says_that_a_save_hangs():
-    run = live_run(600, 100, says="begins", is_watched=False)
-    assert findings([*run, *(at(700 + 60 * k) for k in range(200))]) == []
-
-
-def test_a_marker_of_an_unfinished_save_that_never_goes_away_is_told():
-    run = [step(1, 0), at(1), step(2, 1), report(2, "writing", 5), *(at(5 + 60 * k) for k in range(70))]
-    (found,) = findings(run)
-    assert found.rule == "checkpoint_stuck"
-    assert not findings([*run, report(2, "deleted", 5000)])[0].is_open
-
-
-def test_a_save_that_grows_for_hours_is_not_stuck():
-    run = [step(1, 0), at(1), step(2, 1)]
-    for k in range(100):
-        run += [report(2, "writing", 5 + 600 * k, bytes=k), at(5 + 600 * k)]
-    assert findings(run) == []
-
-
-def test_a_save_that_failed_is_told_until_the_next_one_is_durable():
-    failed = Event("save", at(100), step=100, text="OSError: No space left on device", data={"state": "failed", "path": "/c/x"})
-    run = [*steps(1, 100, 0), told("begun", 100, 100, "/c/x"), failed, *steps(101, 200, 101)]
-    (found,) = findings(run)
-    assert found.rule == "checkpoint_stuck"
-    assert "No space left" in found.message
-    assert not findings([*run, told("begun", 200, 202), told("persisted", 200, 203)])[0].is_open
-
-
-def test_a_trainer_whose_clock_is_an_hour_behind_has_no_stuck_save():
-    run = live_run(400, 100, is_async=True, save_s=60, is_watched=False)
-    shifted = [item + 3600 * 10**9 if isinstance(item, int) else item for item in run]
-    assert of(findings(shifted), "checkpoint_stuck") == []
-
-
-# -- checkpoint_blocking --------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(("says", "severity"), [("save", Severity.WARNING), ("phase", Severity.WARNING), ("ends", Severity.INFO)])
-def test_saves_that_take_a_tenth_of_the_time_are_told(says, severity):
-    (found,) = findings(live_run(1500, 100, save_s=11, says=says, is_watched=False))
-    assert (found.rule, found.severity) == ("checkpoint_blocking", severity)
-    assert found.value == pytest.approx(0.1, abs=0.02)
-
-
-@pytest.mark.parametrize("is_async", [True, False])
-def test_a_log_without_times_at_its_saves_is_judged_by_the_steps_around(is_async):
-    items, now = [], 0.0
-    for number in range(10, 8001, 10):
-        now += 10
-        items.append(step(number, now))
-        if number % 500 == 0:
-            items.append(phase("begin", number, None))
-            now += 1 if is_async else 60
-            items += [] if is_async else [phase("end", number, None)]
-        if is_async and number % 500 == 40:
-            items.append(phase("end", number - 40, None))
-    found = findings(items)
-    assert [(f.rule, f.severity) for f in found] == ([] if is_async else [("checkpoint_blocking", Severity.INFO)])
-
-
-def test_saves_that_block_twice_as_long_as_before_are_told_and_end():
-    items, now = [], 0.0
-    for number in range(1, 4001):
-        now += 1
-        items.append(step(number, now))
-        if number % 100 == 0:
-            blocked_s = 20.0 if 2000 < number <= 2500 else 1.0
-            items.append(told("persisted", number, now, blocked_s=blocked_s))
-            now += blocked_s
-    quiet = {"checkpoint_blocking": {"share": 0.5}}
-    (found,) = findings(items, tunables=quiet)
-    assert (found.rule, found.severity, found.is_open) == ("checkpoint_blocking", Severity.WARNING, False)
-    assert 2100 <= found.detected_step <= 2300
-    assert found.expected == 1.0
-
-
-def test_asynchronous_saves_do_not_block():
-    assert findings(live_run(1500, 100, is_async=True, save_s=80, is_watched=False)) == []
-
 
 # -- checkpoint_corrupt ---------------------------------------------------------------------------------------------
 
@@ -354,10 +92,6 @@ def test_a_pinned_copy_is_no_save_of_its_own():
 
 
 # -- checkpoint_no_optimizer ----------------------------------------------------------------------------------------
-
-
-def without(number: int, second: float) -> Event:
-    return report(number, "verified", second, has_optimizer=False)
 
 
 def test_a_run_that_no_longer_saves_its_optimizer_is_told():
@@ -525,13 +259,6 @@ def test_the_highest_number_may_be_left_behind_by_an_earlier_start():
 # -- state, hostile data --------------------------------------------------------------------------------------------
 
 
-def troubles() -> list:
-    run = live_run(280, 40, keep=1, save_s=4)
-    run += [report(280, "corrupt", 900), pointer("/c/checkpoint-240", 240, 900), without(250, 910), at(910), at(2800)]
-    run += [told("begun", 290, 2801), at(9000), start(2, 9100, 100), *steps(101, 130, 9110, attempt=2)]
-    return run
-
-
 @pytest.mark.parametrize("each", [1, 7])
 def test_going_on_from_the_state_after_any_record_finds_the_same(each):
     items = troubles()
@@ -656,82 +383,3 @@ def test_the_phases_of_a_trainer_that_tells_its_saves_are_not_counted_beside_the
     lost = [i for i in items if not (isinstance(i, Event) and i.data.get("state") == "persisted" and (i.step or 0) > 600)]
     assert findings(items) == []
     assert {f.rule for f in findings([*lost, *(at(1100 + k) for k in range(800))])} >= {"checkpoint_overdue", "checkpoint_stuck"}
-
-
-# -- more of what healthy runs do -----------------------------------------------------------------------------------
-
-
-def test_weights_saved_beside_whole_checkpoints_are_nothing_to_go_on_from():
-    run = [*live_run(550, 100), without(540, 690), at(691), pointer("/c/checkpoint-500", 500, 692), at(692), at(1800)]
-    assert of(findings(run), "resume_behind") == []
-    again = [*live_run(550, 100), without(540, 690), at(691), start(2, 700, 500), *steps(501, 530, 710, attempt=2)]
-    assert of(findings(again), "resume_behind") == []
-
-
-def test_a_half_written_directory_of_an_earlier_death_is_no_save_that_hangs():
-    run = [
-        *live_run(500, 100),
-        report(350, "writing", 600, path="/c/checkpoint-350.tmp"),
-        *(at(600 + 600 * k) for k in range(20)),
-    ]
-    assert of(findings(run), "checkpoint_stuck") == []
-
-
-@settings(max_examples=15, deadline=None)
-@given(seed=st.integers(0, 10**6))
-def test_a_life_of_deaths_restarts_pauses_and_other_directories_gives_no_alarm(seed):
-    """Every start goes on from the newest checkpoint that was whole, as it should."""
-    rng = random.Random(seed)
-    every, keep, step_s = rng.choice([50, 100, 170]), rng.randint(2, 4), rng.choice([0.5, 1.0, 4.0])
-    says, is_watched, is_async = rng.choice(["save", "phase", "ends", "nothing"]), rng.random() < 0.7, rng.random() < 0.5
-    save_s = rng.uniform(0.5, 0.9) * every * step_s if is_async else 0.02 * every * step_s
-    items, done, second = [], 0, 0.0
-    for attempt in range(1, rng.randint(2, 4) + 1):
-        last = done + rng.randint(every // 2, 5 * every)
-        part = live_run(
-            last, every, keep=keep, says=says, is_watched=is_watched, is_async=is_async, save_s=save_s, step_s=step_s, first_step=done + 1,
-            attempt=attempt, second=second,
-        )  # fmt: skip
-        died = max(
-            item if isinstance(item, int) else item.time_ns for item in part if isinstance(item, int) or hasattr(item, "values")
-        )
-        alive = [item for item in part if (item if isinstance(item, int) else item.time_ns) <= died]
-        items += alive
-        persisted = [
-            i.step for i in alive if isinstance(i, Event) and (i.data.get("state") in ("persisted", "end") or (i.kind == "checkpoint" and i.data["state"] == "complete"))
-        ]  # fmt: skip
-        if says == "nothing" and not is_watched:
-            persisted = [number for number in range(done + 1, last + 1) if number % every == 0][:-1]
-        done = max([done, *persisted])
-        second = (died - at(0)) / 1e9 + rng.uniform(30, 3000)
-        items.append(Event("attempt_end", died, attempt=attempt, data={"attempt": attempt, "reason": "killed"}))
-        items += [at(second - 5), start(attempt + 1, second, done if rng.random() < 0.5 else None)]
-        if rng.random() < 0.3:
-            items.append(Event("phase", at(second + 1), data={"phase": "paused", "state": "begin"}))
-            items += [at(second + 1 + 60 * k) for k in range(30)]
-            second += 1900
-            items.append(Event("phase", at(second), data={"phase": "paused", "state": "end"}))
-    assert alarms(findings(items)) == []
-
-
-@settings(max_examples=15, deadline=None)
-@given(
-    seed=st.integers(0, 10**6), says=st.sampled_from(["save", "phase", "ends", "begins", "nothing"]),
-    is_watched=st.booleans(), is_async=st.booleans(),
-)  # fmt: skip
-def test_records_of_several_sources_that_overtake_each_other_give_no_finding(seed, says, is_watched, is_async):
-    rng = random.Random(seed)
-
-    def read_at(item):
-        return (item if isinstance(item, int) else item.time_ns) + rng.uniform(0, 3e9) * (not hasattr(item, "values"))
-
-    run = live_run(900, 60, says=says, is_watched=is_watched, is_async=is_async, save_s=40 if is_async else 1.5)
-    assert findings(sorted(run, key=read_at)) == []
-
-
-@pytest.mark.parametrize("rule", ["checkpoint_blocking", "checkpoint_overdue", "checkpoint_stuck", "checkpoint_too_few_verified"])
-@pytest.mark.parametrize("number", [0.0, 1e-9, 3.7, 1e308])
-def test_no_number_in_the_settings_breaks_the_rules(rule, number):
-    tunables = {rule: dict.fromkeys(TUNABLES[rule], number)}
-    for finding in findings(troubles(), tunables=tunables):
-        json.dumps(finding.data, allow_nan=False)
