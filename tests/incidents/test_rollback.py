@@ -65,6 +65,13 @@ def test_without_any_it_says_why() -> None:
     assert safe_sentence(found).startswith("no safe checkpoint: none of 1 can be recommended")
 
 
+def test_one_newer_one_is_told_as_one() -> None:
+    found = recommend(RollbackInputs([saved(100), saved(200, state=CheckpointState.COMPLETE)]))
+    assert "the only newer one (step 200) is not safe: its files are there" in found.why
+    found = recommend(RollbackInputs([saved(100), *(saved(step, state=CheckpointState.COMPLETE) for step in (200, 300))]))
+    assert "of 2 newer ones none is safe, the next (step 200): its files are there" in found.why
+
+
 @pytest.mark.parametrize("state", [state for state in CheckpointState if state is not CheckpointState.VERIFIED])
 def test_only_a_verified_one_is_recommended(state: CheckpointState) -> None:
     path, rejected = chosen(saved(100), saved(200, state=state))

@@ -7,10 +7,17 @@ from pathlib import Path
 
 
 def rollback_commands(run_dir: str | Path, checkpoint: str | Path, by: str, reason: str) -> list[str]:
-    """Commands to copy, in order: verify, stop, allow a start, start from ``checkpoint``. All names are quoted for a shell."""
+    """Commands to copy, in order: verify, stop, allow a start, start from ``checkpoint``. All names are quoted for a shell.
+
+    A path with control characters gives one comment instead: pasted into a terminal, they act before any shell has seen a quote,
+    and a line break would end the comment that it stands in.
+    """
     me = "python -m trainvitals"
-    signed = f"--by {shlex.quote(by)} --reason {shlex.quote(reason)}"
+    signed = f"--by {shlex.quote(_one_line(by))} --reason {shlex.quote(_one_line(reason))}"
     target = Path(checkpoint).absolute()
+    for path in (str(run_dir), str(target)):
+        if not path.isprintable():
+            return [f"# no commands to copy: a path holds control characters, {ascii(path)}"]
     directory, path = shlex.quote(str(run_dir)), shlex.quote(str(target))
     parent, name = shlex.quote(str(target.parent)), shlex.quote(target.name)
     return [
@@ -22,3 +29,7 @@ def rollback_commands(run_dir: str | Path, checkpoint: str | Path, by: str, reas
         f"#   Hugging Face:    trainer.train(resume_from_checkpoint={path})",
         f"#   torchtitan:      --checkpoint.load_step NUMBER_OF_{name}",
     ]
+
+
+def _one_line(text: str) -> str:
+    return "".join(character if character.isprintable() else " " for character in text)

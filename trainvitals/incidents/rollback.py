@@ -286,6 +286,7 @@ def _why(chosen: CheckpointReport, trouble: Incident | None, inputs: RollbackInp
     newer = [one for one in inputs.checkpoints if (one.step or 0) > (chosen.step or 0) and one.path in rejected]
     if newer:
         first = min(newer, key=lambda one: one.step or 0)
-        parts.append(f"of {len(newer):,} newer ones none is safe, the next (step {first.step:,}): {rejected[first.path]}")
+        which = "the only newer one" if len(newer) == 1 else f"of {len(newer):,} newer ones none is safe, the next"
+        parts.append(f"{which} (step {first.step:,}){' is not safe' if len(newer) == 1 else ''}: {rejected[first.path]}")
     text = "; ".join(parts)
     return text[0].upper() + text[1:] + "."
