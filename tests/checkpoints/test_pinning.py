@@ -68,7 +68,7 @@ def test_a_pin_has_the_same_files_and_outlives_their_deletion(saved: Path) -> No
     assert tree(Path(made.path)) == before
     report = checkpoints.inspect(made.path)
     assert report.state is CheckpointState.VERIFIED and report.step == 300
-    assert still_holds(made.path, report.files, report.bytes)
+    assert still_holds(made.path, report.files, report.bytes, report.modified_at_ns)
 
 
 def test_a_pin_costs_no_disk_until_the_trainer_deletes(saved: Path) -> None:

@@ -145,6 +145,24 @@ def test_a_pin_on_a_disk_that_is_not_mounted_is_found_again(place: Place) -> Non
     assert any("newer" in text for text in place.turn(again)) and not place.pin.exists()
 
 
+@pytest.mark.parametrize("is_sound", [True, False])
+def test_a_pin_that_is_written_over_through_the_trainers_own_name_is_proven_no_longer(place: Place, is_sound: bool) -> None:
+    run = place.run("run")
+    fall_sick(run, 250)
+    place.turn(run)
+    weights = place.path / "checkpoint-200" / "model.safetensors"
+    content = weights.read_bytes()
+    weights.write_bytes(content if is_sound else b"\xff" * len(content))  # the same file, as large as before
+    reports = place.reports()
+    place.reports = lambda: reports  # type: ignore[method-assign]
+    texts = place.turn(run)
+    if is_sound:
+        assert [text for text in texts if text.startswith("changed") and "looked at anew" in text] and place.pin.is_dir()
+        assert place.turn(run) == []
+    else:
+        assert any(text.startswith("broken") for text in texts)
+
+
 def test_what_speaks_of_pins_that_were_deleted_by_hand_is_tidied_up(place: Place) -> None:
     pinning.pin(str(place.path / "checkpoint-200"), owner="run")
     shutil.rmtree(place.pin)

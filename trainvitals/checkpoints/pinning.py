@@ -195,15 +195,19 @@ def tidy(directory: str) -> None:
         raise CannotPin(f"{printable(directory)}: {reason(error)}") from error
 
 
-def still_holds(pinned: str, files: int, total_bytes: int) -> bool:
-    """Whether a pin still has the files and bytes that were verified; False when it cannot be looked at. Cheap."""
+def still_holds(pinned: str, files: int, total_bytes: int, modified_at_ns: int | None) -> bool:
+    """Whether a pin still has the files and bytes that were verified; False when it cannot be looked at. Cheap.
+
+    modified_at_ns: newest time of its files then, None = not known. A link shows what the trainer writes over the same file.
+    """
     directory, name = os.path.split(os.path.abspath(pinned))
     try:
         with _opened(directory) as pins_fd:
             tree = read_tree(pins_fd, name)
     except (OSError, ValueError, CannotPin):
         return False
-    return (len(tree.files), tree.bytes) == (files, total_bytes)
+    newest_ns = max((file.modified_at_ns for file in tree.files), default=None)
+    return (len(tree.files), tree.bytes) == (files, total_bytes) and modified_at_ns in (None, newest_ns)
 
 
 # parts

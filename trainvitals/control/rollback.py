@@ -17,7 +17,7 @@ def rollback_commands(run_dir: str | Path, checkpoint: str | Path, by: str, reas
     target = Path(checkpoint).absolute()
     for path in (str(run_dir), str(target)):
         if not path.isprintable():
-            return [f"# no commands to copy: a path holds control characters, {ascii(path)}"]
+            return [f"# no commands to copy: a path holds control characters, {path!a}"]
     directory, path = shlex.quote(str(run_dir)), shlex.quote(str(target))
     parent, name = shlex.quote(str(target.parent)), shlex.quote(target.name)
     return [

@@ -57,6 +57,10 @@ class PinReading:
             self._start(due[0], 0.0 if is_urgent else self._mb_per_s)
         return done
 
+    def look_again(self, path: str) -> None:
+        """Its files were written again: what was read of them counts no longer."""
+        self._again_ns.pop(path, None)
+
     def _first_ns(self, report: CheckpointReport) -> int:
         if report.level not in _DEEP or report.verified_at_ns is None:
             return 0

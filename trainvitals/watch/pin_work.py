@@ -42,7 +42,8 @@ class Job:
 
 @dataclass(frozen=True)
 class Done:
-    """What came of a job. made: pins that are there now, with what was verified of them. problem: half a sentence, "" = none.
+    """What came of a job. made: pins that are there now, with what was verified of them; of a check:
+    only what was written again since. problem: half a sentence, "" = none.
 
     others: runs for which a pin that was to be released is still kept. is_absent: the checkpoint directory is empty or not
     there, so that nothing is known of its pins.
@@ -117,10 +118,14 @@ def carry_out(job: Job) -> Done:
                 release(made.path, job.owner)
                 return Done(job, problem="; ".join(report.reasons[:1]) or f"what was pinned is {report.state.value}")
             return Done(job, ((made, report),))
-        if still_holds(job.path, job.report.files, job.report.bytes):
+        known = job.report
+        if still_holds(job.path, known.files, known.bytes, known.modified_at_ns):
             return Done(job)
         if _is_absent(os.path.dirname(original_path(job.path))):  # noqa: PTH120
             return Done(job, problem="its directory is empty or not there: is it mounted?", is_absent=True)
+        seen = inspect(job.path) if still_holds(job.path, known.files, known.bytes, None) else None
+        if seen is not None and seen.state is CheckpointState.VERIFIED:  # the trainer wrote over the same files
+            return Done(job, ((known_pin(job.path, job.owner), seen),))
         return Done(job, problem="its files are not those any more that were verified")
     except (CannotPin, InputError) as error:
         return Done(job, problem=str(error))

@@ -302,6 +302,12 @@ class SafeCheckpoint:
                 self._memory.missed(job.path, missed)
             text = f"what was kept of {name} is no good any more: {done.problem}" if job.kind == "check" else done.problem
             return [*([self._event(original_path(job.path), state, text, now_ns, pinned=job.path)] if is_news else []), *gone]
+        for made, report in done.made:
+            self._pins[made.path] = report
+            self._reading.look_again(made.path)
+            text = f"what was kept of {name} was written again since it was verified; its content is to be looked at anew"
+            changed = [checkpoint_event(report, None, now_ns)] if made.path in self._shown else []
+            return [self._event(made.original, "changed", text, now_ns, report, pinned=made.path), *changed]
         if job.kind == "release":
             text = f"{name} is no longer kept from deletion: {job.why}"
             if done.others:
