@@ -44,10 +44,17 @@ def huggingface_with_manifest(directory: Path, step: int, **options: object) -> 
     return made
 
 
-def torch_zip_with(values: Mapping[str, Sequence[float]], *, checksums: bool = True, optimizer: bool = False) -> bytes:
-    """A torch zip whose state is {"model": {name: tensor}}, float32."""
+def torch_zip_with(
+    values: Mapping[str, Sequence[float]],
+    *,
+    checksums: bool = True,
+    optimizer: bool = False,
+    views: Mapping[str, TensorOf] | None = None,
+) -> bytes:
+    """A torch zip whose state is {"model": {name: tensor}}, float32. ``views``: more tensors of the same storages."""
     storages = list(values.values())
-    state = {"model": {name: TensorOf(key, len(items)) for key, (name, items) in enumerate(values.items())}}
+    tensors = {name: TensorOf(key, len(items)) for key, (name, items) in enumerate(values.items())}
+    state: dict[str, object] = {"model": tensors | dict(views or {})}
     if optimizer:
         state["optimizer"] = {}
     buffer = io.BytesIO()
@@ -63,8 +70,14 @@ def torch_zip_with(values: Mapping[str, Sequence[float]], *, checksums: bool = T
 class TensorOf:
     """Pickled as torch pickles a tensor: _rebuild_tensor_v2(storage, 0, size, stride, False, OrderedDict())."""
 
-    def __init__(self, key: int, items: int) -> None:
-        self.key, self.items = key, items
+    def __init__(
+        self, key: int, items: int, offset: int = 0, size: tuple[int, ...] | None = None, stride: tuple[int, ...] = ()
+    ) -> None:
+        """``items``: of its storage. ``size``: of a view of it."""
+        self.key, self.items, self.offset = key, items, offset
+        columns = items // 4 if items >= 4 else 0
+        self.size = size if size is not None else (4, columns) if columns else (items,)
+        self.stride = stride if size is not None else (columns, 1) if columns else (1,)
 
 
 class _Pickler(make._Pickler):
@@ -73,10 +86,9 @@ class _Pickler(make._Pickler):
             self.write(b"ctorch._utils\n_rebuild_tensor_v2\n")
             self.write(b"(")
             self.save(make._Storage(str(obj.key), obj.items))
-            self.save(0)
-            columns = obj.items // 4 if obj.items >= 4 else 0
-            self.save((4, columns) if columns else (obj.items,))
-            self.save((columns, 1) if columns else (1,))
+            self.save(obj.offset)
+            self.save(obj.size)
+            self.save(obj.stride)
             self.save(False)
             self.write(b"ccollections\nOrderedDict\n)R")
             self.write(b"tR")

@@ -55,6 +55,44 @@ def test_good_weights_load_and_their_number_is_told(tmp_path):
     assert (report.state, report.level, report.proof) == ("verified", "load", "checksum")
 
 
+VIEWS = {
+    "transposed": (0, (300, 4), (1, 300)), "row": (300, (300,), (1,)), "expanded": (0, (2048, 64), (0, 1)), "one value": (7, (5000,), (0,)),
+    "overlapping": (0, (90, 11), (1, 1)), "columns": (0, (4, 5), (300, 1)), "steps": (0, (2, 100), (600, 3)), "diagonal": (0, (4,), (301,)),
+    "scalar": (1199, (), ()), "empty": (1200, (0, 5), (5, 1)), "broadcast": (0, (3, 4, 1, 300), (0, 300, 300, 1)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_a_view_of_a_tensor_is_as_good_as_the_tensor(tmp_path, view):
+    offset, size, stride = VIEWS[view]
+    views = {"view": made.TensorOf(0, len(GOOD), offset, size, stride)}
+    is_loaded, findings = loaded(written(tmp_path / "c.pt", made.torch_zip_with({"a.weight": GOOD}, views=views)))
+    assert (is_loaded, findings.damaged) == (True, [])
+
+
+def test_what_lies_beside_a_view_is_not_judged_and_it_is_told_that_the_view_is_not_sampled(tmp_path):
+    values = [number for _ in range(600) for number in (0.5, NAN)]
+    state = {"model": {"view.weight": made.TensorOf(0, 1200, 0, (600,), (2,))}}
+    content = make.torch_zip_bytes(storages=(1200,), pickled=made.tensor_pickle(state))
+    at = made.data_offset(content)
+    raw = struct.pack("<1200f", *values)
+    is_loaded, findings = loaded(written(tmp_path / "c.pt", content[:at] + raw + content[at + len(raw) :]))
+    assert findings.damaged == []
+    assert "1 tensors that are views of a larger one were not sampled, such as model.view.weight in c.pt" in findings.notes
+    assert is_loaded
+
+
+@pytest.mark.parametrize(
+    ("offset", "size", "stride"),
+    [(1, (4, 300), (300, 1)), (0, (4, 300), (301, 1)), (1200, (5,), (0,)), (0, (5,), (1, 1)), (1 << 60, (1,), (1,))],
+)
+def test_a_view_that_reaches_beyond_its_storage_is_damage(tmp_path, offset, size, stride):
+    views = {"view": made.TensorOf(0, len(GOOD), offset, size, stride)}
+    _, findings = loaded(written(tmp_path / "c.pt", made.torch_zip_with({"a.weight": GOOD}, views=views)))
+    assert len(findings.damaged) == 1
+    assert "cannot be loaded" in findings.damaged[0]
+
+
 @pytest.mark.parametrize("wrong", [NAN, INFINITY])
 @pytest.mark.parametrize("kind", ["torch", "safetensors"])
 def test_weights_that_are_not_finite_are_found_at_level_load_only_and_named(tmp_path, wrong, kind):

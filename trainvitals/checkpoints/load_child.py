@@ -113,7 +113,7 @@ def refuse(event: str, arguments: tuple[Any, ...]) -> None:
 
 def sample(seen: Listing, found: Found, sample_bytes: int, until_s: float) -> None:
     """Read a few blocks of each tensor of each file and judge the values."""
-    from trainvitals.checkpoints import load_values
+    from trainvitals.checkpoints import load_tensors, load_values
 
     judged: list[tuple[load_values.Tensor, load_values.Values]] = []
     layout = layouts.layout_of(seen)
@@ -147,6 +147,7 @@ def sample(seen: Listing, found: Found, sample_bytes: int, until_s: float) -> No
     finally:
         if current is not None:
             current[1].__exit__(None, None, None)
+    views = [tensor for tensor in tensors if tensor.dtype == load_tensors.VIEW]
     verdict = load_values.judge(judged)
     found.damaged += [printable(text, 400) for text in verdict.damaged]
     found.notes += [printable(text, 400) for text in verdict.notes]
@@ -154,6 +155,9 @@ def sample(seen: Listing, found: Found, sample_bytes: int, until_s: float) -> No
         found.unproven.append("holds no tensors that can be loaded here")
     if judged and not verdict.damaged:
         found.notes.append(f"{len(judged)} tensors sampled: their values are sound")
+    if views:
+        shown = printable(f"{views[0].name} in {views[0].file}", 300)
+        found.notes.append(f"{len(views)} tensors that are views of a larger one were not sampled, such as {shown}")
 
 
 def _entry_names(seen: Listing, found: Found) -> dict[str, dict[int, str]]:

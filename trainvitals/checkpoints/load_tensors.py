@@ -18,6 +18,7 @@ from trainvitals.checkpoints.layouts.base import Range
 from trainvitals.checkpoints.load_values import NAMELESS, Tensor
 
 MAX_TENSORS = 200_000
+MAX_DIMENSIONS = 64
 MAX_OBJECTS = 3_000_000
 MAX_PICKLE_BYTES = 256 * 1024 * 1024
 _DTYPES = {
@@ -26,6 +27,8 @@ _DTYPES = {
     "float8_e5m2": "F8_E5M2", "float8_e4m3fn": "F8_E4M3",
     "LongStorage": "I64", "IntStorage": "I32", "ShortStorage": "I16", "CharStorage": "I8", "ByteStorage": "U8", "BoolStorage": "BOOL",
 }  # fmt: skip
+#: Stands for the dtype of a tensor whose values are not sampled, because others lie between them.
+VIEW = "view"
 _ITEM_BYTES = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2, "F8_E5M2": 1, "F8_E4M3": 1, "I64": 8, "I32": 4, "I16": 2}
 
 
@@ -43,8 +46,30 @@ class _Storage:
 
 
 class _Tensor:
-    def __init__(self, storage: _Storage, offset: int, size: tuple[int, ...], dtype: str) -> None:
-        self.storage, self.offset, self.size, self.dtype = storage, offset, size, dtype
+    def __init__(self, storage: _Storage, offset: int, size: tuple[int, ...], stride: tuple[int, ...], dtype: str) -> None:
+        self.storage, self.offset, self.size, self.stride, self.dtype = storage, offset, size, stride, dtype
+
+    @property
+    def end(self) -> int:
+        """Items of the storage up to its last one: an expanded tensor has more items than that, a view of columns fewer."""
+        if 0 in self.size:
+            return 0
+        return self.offset + 1 + sum((count - 1) * step for count, step in zip(self.size, self.stride, strict=True))
+
+    @property
+    def items(self) -> int | None:
+        """Different items from the offset on, where they lie side by side in whatever order of dimensions; None where they do not.
+
+        What is repeated (``expand``) counts once.
+        """
+        items = 1
+        for step, count in sorted(
+            (step, count) for count, step in zip(self.size, self.stride, strict=True) if count != 1 and step
+        ):
+            if step != items:
+                return None
+            items *= count
+        return 0 if 0 in self.size else items
 
 
 class _Inert:
@@ -79,11 +104,23 @@ class _Dictionary(dict[Any, Any]):
 
 def _rebuild(storage: object, offset: object, size: object, *rest: object) -> object:
     dtype = _DTYPES.get(getattr(rest[3], "__name__", ""), "") if len(rest) > 3 else ""
-    if not isinstance(storage, _Storage) or type(offset) is not int or not isinstance(size, tuple):
+    stride = rest[0] if rest else None
+    if (
+        not isinstance(storage, _Storage)
+        or type(offset) is not int
+        or not isinstance(size, tuple)
+        or not isinstance(stride, tuple)
+    ):
         return _Inert(storage, size)
-    if not all(type(one) is int and 0 <= one < 1 << 50 for one in size) or offset < 0:
+    if not _are_counts(size) or not 0 <= offset < 1 << 50:
         raise NotLoadable("a tensor has an impossible shape")
-    return _Tensor(storage, offset, size, dtype or _DTYPES.get(storage.kind, ""))
+    if not _are_counts(stride) or len(stride) != len(size):
+        raise NotLoadable("a tensor has an impossible stride")
+    return _Tensor(storage, offset, size, stride, dtype or _DTYPES.get(storage.kind, ""))
+
+
+def _are_counts(values: tuple[Any, ...]) -> bool:
+    return len(values) <= MAX_DIMENSIONS and all(type(one) is int and 0 <= one < 1 << 50 for one in values)
 
 
 def _first(data: object = None, *rest: object) -> object:
@@ -210,12 +247,14 @@ def _of_zip(reader: Reader, file: str, base: int, root: str) -> Iterator[Tensor]
     for path, tensor in _walk(content, root):
         member = members.get(prefix + tensor.storage.key)
         item_bytes = _ITEM_BYTES.get(tensor.dtype, 1)
-        items = math.prod(tensor.size)
         if member is None:
             raise NotLoadable(f"tensor {path} has no data")
-        if (tensor.offset + items) * item_bytes > member.bytes and tensor.dtype in _ITEM_BYTES:
+        if tensor.end * item_bytes > member.bytes and tensor.dtype in _ITEM_BYTES:
             raise NotLoadable(f"tensor {path} is larger than its data")
-        yield Tensor(path, file, tensor.dtype, items, base + member.offset + tensor.offset * item_bytes, len(tensor.size))
+        # What lies between the items of a view is none of its values, and may be anything.
+        dtype = VIEW if tensor.items is None else tensor.dtype
+        offset = base + member.offset + tensor.offset * item_bytes
+        yield Tensor(path, file, dtype, tensor.items or 0, offset, len(tensor.size))
 
 
 def _walk(content: object, root: str) -> Iterator[tuple[str, _Tensor]]:
@@ -245,5 +284,5 @@ def _children(item: dict[Any, Any] | list[Any] | tuple[Any, ...] | _Inert) -> It
 
 
 def _joined(path: str, key: object) -> str:
-    text = key[:200] if isinstance(key, str) else str(key) if isinstance(key, int) else ""
+    text = key[:200] if isinstance(key, str) else str(key) if isinstance(key, int) and abs(key) < 1 << 63 else ""
     return (f"{path}.{text}" if path and text else path or text)[:500]

@@ -126,8 +126,6 @@ def judge(sampled: Sequence[tuple[Tensor, Values]]) -> Verdict:
         elif values.infinite and tensor.is_judged:
             sentence = f"tensor {where} holds infinity ({values.infinite} of {values.items} sampled values)"
             (notes if _INFINITY_IS_USUAL.search(tensor.name) else damaged).append(sentence)
-        elif values.nan or values.infinite:
-            notes.append(f"{where} is not finite; it is no weight")
         if not tensor.is_weight:
             continue
         weights += 1
