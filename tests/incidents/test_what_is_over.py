@@ -128,3 +128,28 @@ def test_rules_that_are_over_in_an_open_incident_ask_nothing_of_the_breaker() ->
         for name, rule, is_open in (("a", "stall", True), ("b", "loss_spike", False))
     ]
     assert verdict(run(both, findings=findings, breaker_events=[counted(attempt=2)])).automatic == ""
+
+
+def test_a_death_that_is_one_incident_with_a_slow_node_is_over_when_only_the_node_is_still_slow() -> None:
+    both = replace(dead(), closed_at_ns=None, rules=("throughput_drop", "run_dead"), finding_ids=("slow", "dead"))
+    findings = [
+        Finding("slow", "throughput_drop", "f", Severity.WARNING, 986, 990, None, 1, NOW - 40 * S, None, None, "throughput 37 % below usual", True),
+        Finding("dead", "run_dead", "f", Severity.CRITICAL, 1_301, 1_301, 1_301, 1, NOW - 5 * S, None, None, DEATH, False),
+    ]  # fmt: skip
+    found = verdict(run(both, findings=findings, attempt_started_ns=NOW - 3 * S))
+    assert (found.word, found.tone) == (VerdictWord.SLOW, "warning")
+    assert found.headline == (
+        "the trainer ended after step 1,653: FloatingPointError (21:00:18 UTC); attempt 2 started from step 1,200. "
+        "Still open: throughput 37 % below usual"
+    )
+    nothing_grave = [replace(findings[0], severity=Severity.INFO), findings[1]]
+    assert verdict(run(both, findings=nothing_grave, attempt_started_ns=NOW - 3 * S)).word is VerdictWord.RECOVERED
+
+
+def test_without_a_checkpoint_to_go_back_to_the_reason_is_the_real_one() -> None:
+    sick = incident("loss_divergence", Severity.CRITICAL, "loss 1.53 → 2.20", 20)
+    why = "None of 4 can be recommended: all were saved after the onset."
+    assert (
+        "None of 4 can be recommended: all were saved after the onset; look" in verdict(run(sick, none_recommended=why)).decision
+    )
+    assert "no checkpoint is verified; look" in verdict(run(sick)).decision

@@ -94,3 +94,9 @@ def test_an_incident_of_the_second_attempt_is_told_without_the_death_of_the_firs
     attempt = AttemptView(2, NOW - 79 * S, 1_201, 2_207, 1_200)
     checks = checks_of(members, [DEATH], [], incident, NOW, attempt, (), (), True, lr)
     assert [c.title for c in checks if c.mark == "!"] == ["Learning rate 152× what it was"]
+
+
+def test_a_grad_norm_far_above_the_usual_one_is_evidence_also_when_no_rule_told_it() -> None:
+    numerics = by_layer("loss_divergence", replace(RAN_AWAY, grad_norm_now=6.08, grad_norm_usual=1.053))["numerics"]
+    assert (numerics.mark, numerics.title) == ("!", "Grad norm 6× what it was")
+    assert by_layer("loss_divergence", replace(RAN_AWAY, grad_norm_now=1.6, grad_norm_usual=1.053))["numerics"].mark == "–"

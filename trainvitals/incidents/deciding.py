@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from trainvitals.records import Finding, Incident, Severity
 
@@ -26,6 +27,39 @@ def main_incident(incidents: Sequence[Incident]) -> Incident | None:
     return max(waiting, key=lambda one: (*_gravity(one), -one.opened_at_ns), default=None)
 
 
+def apart(incidents: Sequence[Incident], findings: Sequence[Finding], started_ns: int | None) -> list[Incident]:
+    """An open incident whose gravest part is over becomes two: what is open with its own words, and what is over.
+
+    A slow node is one incident with the death that came of it; after the next start only the slow node is still there.
+    started_ns: when the running attempt began, which is when a death is over.
+    """
+    known = {finding.id: finding for finding in findings}
+    found = []
+    for incident in incidents:
+        members = [known[id_] for id_ in incident.finding_ids if id_ in known]
+        still = [one for one in members if one.is_open]
+        worst = max(still, key=lambda one: (one.severity.rank, -one.first_step), default=None)
+        over = [one for one in members if not one.is_open and worst is not None and one.severity.rank > worst.severity.rank]
+        if not incident.is_open or worst is None or not over:
+            found.append(incident)
+            continue
+        gravest = max(over, key=lambda one: (one.severity.rank, one.first_step))
+        is_of_start = started_ns is not None and started_ns > incident.opened_at_ns
+        ended_ns = started_ns if is_of_start else incident.updated_at_ns
+        found.append(_part(incident, worst, still, None))
+        found.append(_part(incident, gravest, over, ended_ns))
+    return found
+
+
+def _part(incident: Incident, worst: Finding, members: Sequence[Finding], closed_at_ns: int | None) -> Incident:
+    return replace(
+        incident, severity=worst.severity, title=worst.message, message=worst.message, closed_at_ns=closed_at_ns,
+        rules=tuple(dict.fromkeys(one.rule for one in members)), finding_ids=tuple(one.id for one in members),
+        first_step=min(one.first_step for one in members),
+        opened_at_ns=min((one.time_ns for one in members if one.time_ns is not None), default=incident.opened_at_ns),
+    )  # fmt: skip
+
+
 def recovered(incidents: Sequence[Incident], now_ns: int) -> list[Incident]:
     """Those that are over for less than half an hour, the gravest first, of equally grave ones the newest."""
     over = [
@@ -44,6 +78,13 @@ def recovered_words(incident: Incident, goes_on: str, others: int) -> str:
     if goes_on:
         title = f"{title.removesuffix(_STARTED_AGAIN)}; {goes_on}"
     return title + (f" (and {others:,} more incident{'s' if others != 1 else ''}, over too)" if others else "")
+
+
+def goes_on_words(over: Incident, attempt: int | None, started_ns: int | None, from_step: int | None) -> str:
+    """``attempt 2 started from step 1,200`` when that came after what is over began; else empty."""
+    if started_ns is None or started_ns <= over.opened_at_ns or from_step is None:
+        return ""
+    return f"attempt {attempt} started from step {from_step:,}"
 
 
 def open_rules(incident: Incident | None, findings: Sequence[Finding]) -> set[str]:

@@ -16,8 +16,9 @@ LAYERS = ("data", "code", "numerics", "cluster")
 #: Data changes this many steps before the onset are suspects; cluster events this long around it.
 DATA_WINDOW_STEPS = 200
 CLUSTER_WINDOW_NS = 30 * 60 * 10**9
-#: A learning rate this many times the usual one is evidence.
+#: A learning rate, or a grad norm, this many times the usual one is evidence.
 LR_TIMES = 3.0
+GRAD_NORM_TIMES = 3.0
 #: Classes of faults that are a matter of the program, not of the machines.
 CODE_FAULTS = frozenset({"config_error", "exception", "cuda_error", "crashed"})
 #: Exceptions by which a program gives up on its own numbers.
@@ -41,7 +42,7 @@ class Evidence:
     """What is known around the onset. Nothing here is looked up: whoever calls has it.
 
     nodes: None = no node health is collected. nonfinite: metrics that are non-finite now or were in the incident.
-    lr_now, lr_usual: learning rate now and before the onset. resumed_checkpoint: report of the checkpoint the running attempt started from, None = not known.
+    lr_now, lr_usual, grad_norm_now, grad_norm_usual: now and before the onset. resumed_checkpoint: report of the checkpoint the running attempt started from, None = not known.
     tells_settings: the attempt told what it is made of, so a change would have been found.
     attempts: those that the incident was in, empty = not known. ended_ns: when the incident was over, None = it is open, or a death.
     """
@@ -59,6 +60,8 @@ class Evidence:
     lr_now: float | None = None
     lr_usual: float | None = None
     has_grad_norm: bool = False
+    grad_norm_now: float | None = None
+    grad_norm_usual: float | None = None
     resumed_from_step: int | None = None
     resumed_checkpoint: CheckpointReport | None = None
     tells_settings: bool = False
@@ -302,6 +305,13 @@ def _numerics(rule: str, evidence: Evidence) -> Check:
             f"Grad norm rose {when}",
             f"{_sentence(first.message)} See clipping (max_grad_norm) and the loss scale.",
         )
+    now, usual = evidence.grad_norm_now, evidence.grad_norm_usual
+    if now is not None and usual is not None and usual > 0 and now >= GRAD_NORM_TIMES * usual:
+        # No rule may have told it: a note silences rules, and not what was measured.
+        return Check(
+            "numerics", "!", f"Grad norm {now / usual:,.0f}× what it was",
+            f"{now:.3g} now, {usual:.3g} before the onset. See clipping (max_grad_norm) and the loss scale.",
+        )  # fmt: skip
     if not evidence.has_grad_norm:
         return Check("numerics", "?", "Grad norm is not logged", SYMPTOMS["occasional NaN"].action)
     scale = f", loss scale {evidence.loss_scale:,.0f}" if evidence.loss_scale is not None else ""

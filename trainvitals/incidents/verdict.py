@@ -10,11 +10,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
+from trainvitals.incidents import deciding
 from trainvitals.incidents.amounts import gpu_hours as gpu_hours
 from trainvitals.incidents.amounts import span as span
 from trainvitals.incidents.breaker_words import breaker_words
 from trainvitals.incidents.deciding import HUNG_RULES as HUNG_RULES
-from trainvitals.incidents.deciding import RECOVERED_LOUD_S, is_about_training, is_slow, open_rules, recovered, recovered_words
 from trainvitals.incidents.deciding import STOPPED_RULES as STOPPED_RULES
 from trainvitals.incidents.deciding import main_incident as main_incident
 from trainvitals.records import Event, Finding, Incident, Severity
@@ -81,7 +81,7 @@ class VerdictInputs:
 
     typical_gap_s: usual time between two step records (a log may tell every tenth step only).
     breaker_events: events of kind ``breaker``, any order. phase: the phase the trainer said it is in ("" = training).
-    redo_steps and gpus price a way back; ``recommended_step`` is the checkpoint one would go back to.
+    redo_steps and gpus price a way back; ``recommended_step`` is the checkpoint one would go back to, none_recommended: why there is none.
     fault: the newest critical ``fault`` event that no step has followed. was_read: the watchdog has read a step of this run itself; without one everything stored was imported.
     """
 
@@ -107,6 +107,7 @@ class VerdictInputs:
     fault: Event | None = None
     recommended_step: int | None = None
     recommended_level: str = ""
+    none_recommended: str = ""
     recommended_is_pinned: bool = False
     gpus: int = 0
 
@@ -118,8 +119,9 @@ def hung_after_s(typical_gap_s: float | None) -> float:
 
 def verdict(inputs: VerdictInputs) -> Verdict:
     """The verdict at ``inputs.now_ns``."""
+    inputs = replace(inputs, incidents=deciding.apart(inputs.incidents, inputs.findings, inputs.attempt_started_ns))
     incident = main_incident(inputs.incidents)
-    rules = open_rules(incident, inputs.findings)
+    rules = deciding.open_rules(incident, inputs.findings)
     silent_s = None if inputs.watch_seen_ns is None else max(0.0, (inputs.now_ns - inputs.watch_seen_ns) / 1e9)
     is_watched = silent_s is not None and silent_s <= WATCH_SILENT_S
     is_paused = inputs.control.state in ("paused", "pausing")
@@ -134,14 +136,14 @@ def verdict(inputs: VerdictInputs) -> Verdict:
     hung = _hung_by_time(inputs, is_watched)
     if hung is not None:
         return hung
-    if incident and is_about_training(rules):
+    if incident and deciding.is_about_training(rules):
         return _beside(_open(VerdictWord.SICK, incident, inputs, is_watched, silent_s), incident, inputs)
     if is_paused:
         return _paused(inputs, incident)
     if inputs.last_step is None or not is_watched:
         return _no_data(inputs, silent_s, incident)
     if incident:
-        word = VerdictWord.SLOW if is_slow(rules) else VerdictWord.ATTENTION
+        word = VerdictWord.SLOW if deciding.is_slow(rules) else VerdictWord.ATTENTION
         return _beside(_open(word, incident, inputs, is_watched, silent_s), incident, inputs)
     if inputs.fault is not None:
         return Verdict(
@@ -185,12 +187,12 @@ def _finished(inputs: VerdictInputs, incident: Incident | None, rules: set[str],
     """An end that was planned is no proof that the result is any good: what was open at the end is still open."""
     at = f" at step {inputs.last_step:,}" if inputs.last_step is not None else ""
     headline = f"the run ended as planned{at}"
-    if incident is None or is_slow(rules) or rules <= HUNG_RULES:
+    if incident is None or deciding.is_slow(rules) or rules <= HUNG_RULES:
         return Verdict(VerdictWord.FINISHED, "ok", headline, since_ns)
     tone = "critical" if incident.severity is Severity.CRITICAL else "warning"
     todo = (
         f"Look at it before anything is built on the last weights. {_way_back(inputs, 'Go back')}"
-        if is_about_training(rules) else "Look at it before anything is built on this run's checkpoints."
+        if deciding.is_about_training(rules) else "Look at it before anything is built on this run's checkpoints."
     )  # fmt: skip
     headline += f", but open at its end: {incident.title or ', '.join(incident.rules)}"
     return Verdict(VerdictWord.FINISHED, tone, headline, since_ns, _breaker(inputs, incident), todo, incident.id)
@@ -274,23 +276,20 @@ def _open(word: VerdictWord, incident: Incident, inputs: VerdictInputs, is_watch
 
 def _beside(found: Verdict, incident: Incident, inputs: VerdictInputs) -> Verdict:
     """With what was worse than ``incident`` and is over: first while it is fresh, then beside it. A warning never hides it."""
-    worse = [one for one in recovered(inputs.incidents, inputs.now_ns) if one.severity.rank > incident.severity.rank]
+    worse = [one for one in deciding.recovered(inputs.incidents, inputs.now_ns) if one.severity.rank > incident.severity.rank]
     if not worse:
         return found
     gravest = worse[0]
-    words = recovered_words(gravest, _goes_on(inputs, gravest), len(worse) - 1)
+    words = deciding.recovered_words(
+        gravest,
+        deciding.goes_on_words(gravest, inputs.attempt, inputs.attempt_started_ns, inputs.resumed_from_step),
+        len(worse) - 1,
+    )
     age_s = (inputs.now_ns - (gravest.closed_at_ns or 0)) / 1e9
-    if age_s > RECOVERED_LOUD_S:
+    if age_s > deciding.RECOVERED_LOUD_S:
         return replace(found, automatic=f"{found.automatic} Over since {span(age_s)}: {words}.".strip())
     decision = found.decision.replace("Training itself is fine. Look at this", "Training goes on. Look at what is open")
     return replace(found, headline=f"{words}. Still open: {found.headline}", decision=decision)
-
-
-def _goes_on(inputs: VerdictInputs, over: Incident) -> str:
-    """``attempt 2 started from step 1,200`` when that came after what is over began; else empty."""
-    if inputs.attempt_started_ns is None or inputs.attempt_started_ns <= over.opened_at_ns or inputs.resumed_from_step is None:
-        return ""
-    return f"attempt {inputs.attempt} started from step {inputs.resumed_from_step:,}"
 
 
 def _paused(inputs: VerdictInputs, incident: Incident | None) -> Verdict:
@@ -322,17 +321,17 @@ def _no_data(inputs: VerdictInputs, silent_s: float | None, incident: Incident |
 
 
 def _well(inputs: VerdictInputs) -> Verdict:
-    over = recovered(inputs.incidents, inputs.now_ns)
+    over = deciding.recovered(inputs.incidents, inputs.now_ns)
     if over:
         gravest = over[0]
-        is_fresh = inputs.now_ns - (gravest.closed_at_ns or 0) <= RECOVERED_LOUD_S * 1e9
-        goes_on = _goes_on(inputs, gravest)
+        is_fresh = inputs.now_ns - (gravest.closed_at_ns or 0) <= deciding.RECOVERED_LOUD_S * 1e9
+        goes_on = deciding.goes_on_words(gravest, inputs.attempt, inputs.attempt_started_ns, inputs.resumed_from_step)
         was_restarted = inputs.attempt_started_ns is not None and inputs.attempt_started_ns > gravest.opened_at_ns
         by_itself = _breaker(inputs, gravest) or (
             f"Attempt {inputs.attempt} goes on since." if was_restarted else "Over without anybody's help."
         )
         return Verdict(
-            VerdictWord.RECOVERED, "info", recovered_words(gravest, goes_on, len(over) - 1), gravest.closed_at_ns,
+            VerdictWord.RECOVERED, "info", deciding.recovered_words(gravest, goes_on, len(over) - 1), gravest.closed_at_ns,
             f"{by_itself} Nothing to do now; read the incident when you are awake.".strip() if is_fresh else "", "", gravest.id,
         )  # fmt: skip
     since = [i.closed_at_ns for i in inputs.incidents if i.closed_at_ns is not None and i.severity.rank >= Severity.WARNING.rank]
@@ -366,12 +365,15 @@ def _automatic(inputs: VerdictInputs, incident: Incident | None) -> str:
 def _breaker(inputs: VerdictInputs, incident: Incident | None) -> str:
     if incident is None:
         return ""
-    return breaker_words(inputs.breaker_events, incident, open_rules(incident, inputs.findings), inputs.attempt, inputs.last_step)
+    return breaker_words(
+        inputs.breaker_events, incident, deciding.open_rules(incident, inputs.findings), inputs.attempt, inputs.last_step
+    )
 
 
 def _way_back(inputs: VerdictInputs, verb: str) -> str:
     if inputs.recommended_step is None:
-        return f"{verb}: no checkpoint is verified, so look at the checkpoints before you restart anything."
+        why = inputs.none_recommended.rstrip(".") or "no checkpoint is verified"
+        return f"{verb}: {why}; look at the checkpoints before you restart anything."
     pinned = ", pinned" if inputs.recommended_is_pinned else ""
     level = f" ({inputs.recommended_level} verified{pinned})" if inputs.recommended_level else ""
     redo = max(0, (inputs.last_step or inputs.recommended_step) - inputs.recommended_step)

@@ -10,6 +10,7 @@ from dataclasses import replace
 
 import pandas as pd
 
+from trainvitals.incidents.deciding import apart
 from trainvitals.incidents.suspect import suspect_checkpoints
 from trainvitals.incidents.symptoms import leading_rule
 from trainvitals.incidents.triage import DATA_WINDOW_STEPS, Evidence, triage
@@ -80,7 +81,7 @@ def run_view(
     )
     attempt = attempts[-1] if attempts else None
     seen_ns, was_read, lost, spool = _heartbeat(store, run.name, now_ns)
-    incident = main_incident(facts.incidents)
+    incident = main_incident(apart(facts.incidents, facts.findings, attempt.started_ns if attempt else None))
     onset_ns = _onset_ns(store, run.name, facts, incident)
     of_metrics = main_incident([one for one in facts.incidents if is_about_metrics(one)])
     metrics_onset_ns = onset_ns if of_metrics is incident else _onset_ns(store, run.name, facts, of_metrics)
@@ -116,6 +117,7 @@ def run_view(
         fault=_last_fault(facts.of_kind("fault"), last, now_ns),
         recommended_step=recommended.step if recommended else None,
         recommended_level=str(recommended.level) if recommended and recommended.level else "",
+        none_recommended="" if recommended else way_back.why,
         recommended_is_pinned=way_back.is_pinned,
         gpus=run.gpus,
     )
@@ -157,6 +159,7 @@ def run_view(
             "grad_norm" in metrics,
             metrics.get("lr"),
             any(attempt and one.attempt == attempt.number for one in made_of),
+            metrics.get("grad_norm"),
         ),
         attempts=attempts,
         last_step=inputs.last_step,
@@ -253,9 +256,10 @@ def checks_of(
     has_grad_norm: bool = False,
     lr: MetricNow | None = None,
     tells_settings: bool = False,
+    grad_norm: MetricNow | None = None,
 ) -> tuple[Check, ...]:
-    """The checks of one incident, from what a view holds; the incidents page uses it for older incidents too. lr: of an open
-    incident only. tells_settings: the attempt told what it is made of."""
+    """The checks of one incident, from what a view holds; the incidents page uses it for older incidents too. lr, grad_norm: of
+    an open incident only. tells_settings: the attempt told what it is made of."""
     members = [finding for finding in findings if finding.id in incident.finding_ids]
     resumed = attempt.resumed_from_step if attempt else None
     attempts = frozenset(finding.attempt for finding in members)
@@ -277,6 +281,8 @@ def checks_of(
         has_grad_norm=has_grad_norm,
         lr_now=lr.value if lr is not None else None,
         lr_usual=lr.usual if lr is not None else None,
+        grad_norm_now=grad_norm.value if grad_norm is not None else None,
+        grad_norm_usual=grad_norm.usual if grad_norm is not None else None,
         resumed_from_step=resumed,
         tells_settings=tells_settings,
         attempts=attempts,

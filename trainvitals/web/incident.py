@@ -54,6 +54,7 @@ def incident_story(run: RunView, nodes: Sequence[NodeSample], incident: Incident
         run.findings, run.events, run.checkpoints, incident, onset_ns, attempt, nodes if incident.is_open else (), nonfinite,
         "grad_norm" in run.metrics, run.metrics.get("lr") if incident.is_open else None,
         any(attempt and one.attempt == attempt.number for one in run.configurations),
+        run.metrics.get("grad_norm") if incident.is_open else None,
     )  # fmt: skip
     known = [
         event for event in [*run.events, *run.control_history] if event.kind in NEAR_KINDS and "validation_loss" not in event.data
