@@ -118,7 +118,9 @@ class WatchSettings:
     poll_s: float = setting(0.5, "seconds between two looks at the files of a run")
     checkpoint_scan_s: float = setting(10.0, "seconds between two scans of the checkpoint directories")
     checkpoint_settle_s: float = setting(10.0, "seconds that a checkpoint must stand still before anything bad is said of it")
-    checkpoint_unfinished_s: float = setting(30.0, "the same for the newest one, which a trainer may write with long pauses")
+    checkpoint_unfinished_s: float = setting(
+        30.0, "the least for the newest one, which a trainer may write with long pauses; slow steps make it longer"
+    )
     checkpoint_content: str = setting(
         "all", "checkpoints whose every byte is read and compared (level content)", choices=("all", "newest", "off")
     )

@@ -7,10 +7,9 @@ detecting from what it reads; what it could not commit waits in memory up to a b
 
 from __future__ import annotations
 
-import json
 import zlib
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, replace
 from functools import partial
 from typing import Any
 
@@ -34,6 +33,7 @@ from trainvitals.watch.flood import FloodGate
 from trainvitals.watch.losses import Losses
 from trainvitals.watch.metadata import MetadataFiles
 from trainvitals.watch.pause_requests import PauseRequests
+from trainvitals.watch.pending import Pending, packed, unpacked
 from trainvitals.watch.postmortem import PostmortemRunner
 from trainvitals.watch.requests import Requests
 from trainvitals.watch.safe_checkpoint import SafeCheckpoint
@@ -47,15 +47,6 @@ MAX_PENDING_POINTS = 200_000
 MAX_REMEMBERED = 2_000
 #: Store faults are told once in this time.
 TELL_AGAIN_S = 60.0
-
-
-@dataclass
-class _Pending:
-    """What the next commit writes."""
-
-    points: list[Point] = field(default_factory=list)
-    announcements: list[str] = field(default_factory=list)
-    changed: bool = False
 
 
 class Watchdog:
@@ -76,7 +67,7 @@ class Watchdog:
         self._unnumbered = Unnumbered(run.name)
         self._pauses = PauseRequests(run.dir)
         self._requests = Requests(run.dir, run.name, node)
-        self._pending = _Pending()
+        self._pending = Pending()
         self._counters = Counters()
         self._event_times: dict[str, int] = {}
         self._told_severity: dict[str, Severity] = {}
@@ -108,7 +99,7 @@ class Watchdog:
             return
         try:
             checkpoints = kept.get(self._state_key + "checkpoints")
-            self._take_up(json.loads(zlib.decompress(blob)), json.loads(zlib.decompress(checkpoints)) if checkpoints else None)
+            self._take_up(unpacked(blob), unpacked(checkpoints) if checkpoints else None)
         except (ValueError, KeyError, TypeError, zlib.error) as error:
             # Written by another version: reading the files again gives the same rows and the same ids, so nothing doubles.
             text = f"the kept state could not be used ({type(error).__name__}: {error}); the run's files are read again from the start"
@@ -357,7 +348,7 @@ class Watchdog:
             return
         state = {self._state_key + "state": self._state()}
         if self._is_checkpoint_state_new:  # thousands of checkpoints are megabytes: only when they changed
-            state[self._state_key + "checkpoints"] = _packed(self._checkpoint_state)
+            state[self._state_key + "checkpoints"] = packed(self._checkpoint_state)
         try:
             self._store.commit(pending.points, state)
         except StoreError as error:
@@ -370,7 +361,7 @@ class Watchdog:
         if self._told_s is not None:
             self._told_s = None
             self._say("the store answers again.")
-        self._pending = _Pending()
+        self._pending = Pending()
         self._requests.settle()
         self._is_checkpoint_state_new = False
         for sentence in pending.announcements:
@@ -393,8 +384,4 @@ class Watchdog:
             "requests": self._pauses.to_state(),
             "people": self._requests.to_state(),
         }
-        return _packed(state)
-
-
-def _packed(state: Mapping[str, Any] | None) -> bytes:
-    return zlib.compress(json.dumps(state, separators=(",", ":")).encode(), 1)
+        return packed(state)
