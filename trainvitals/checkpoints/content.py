@@ -295,7 +295,8 @@ def _of_a_zip(reader: Reader, offset: int, length: int) -> list[Segment] | None:
         for member in members.values()
         if member.method == zip_directory.STORED and member.bytes
     ]
-    if len(found) < sum(1 for member in members.values() if member.bytes) or not any(segment.crc32 for segment in found):
+    # A member alone without one was filled in later (torch.serialization.skip_data).
+    if len(found) < sum(1 for member in members.values() if member.bytes) or not all(segment.crc32 for segment in found):
         return None
     return found
 

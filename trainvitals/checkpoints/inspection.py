@@ -8,6 +8,7 @@ from typing import Any
 from trainvitals.checkpoints import layouts, parts, writer_hashes
 from trainvitals.checkpoints.files import Listing, Unreadable, Vanished, fault, printable
 from trainvitals.checkpoints.findings import Findings
+from trainvitals.checkpoints.names import final_name
 from trainvitals.errors import InputError
 from trainvitals.manifest import Manifest
 from trainvitals.records import CheckpointReport, CheckpointState, VerificationLevel
@@ -42,9 +43,9 @@ def look_at(seen: Listing, level: VerificationLevel, run: str = "") -> Inspectio
     layout, facts, from_name = None, layouts.Facts(None, None), None
     try:
         layout = layouts.layout_of(seen)
-        from_name = parts.step_from_name(seen.name) if layout is None or layout.name_tells_step else None
+        from_name = parts.likely_step(final_name(seen.name)) if layout is None or layout.name_tells_step else None
         if layout is not None:
-            facts = _look_into(seen, layout, findings, level, from_name, run)
+            facts = _look_into(seen, layout, findings, level, run)
     except (Vanished, Unreadable):
         raise
     except Exception as error:  # noqa: BLE001 (a file that was made to break a check must not hide the other checkpoints)
@@ -73,15 +74,13 @@ def look_at(seen: Listing, level: VerificationLevel, run: str = "") -> Inspectio
     return Inspection(report, seen.signature, seen.names, bool(findings.unreadable or seen.unreadable), findings.vanished)
 
 
-def _look_into(
-    seen: Listing, layout: layouts.Layout, findings: Findings, level: VerificationLevel, from_name: int | None, run: str
-) -> layouts.Facts:
+def _look_into(seen: Listing, layout: layouts.Layout, findings: Findings, level: VerificationLevel, run: str) -> layouts.Facts:
     parts.check_names(seen, findings)
     into_files = level is not VerificationLevel.PRESENCE
     facts = layout.look(seen, findings, into_files=into_files)
     if not into_files:
         return facts  # a manifest may be long, and presence is looked at on every change
-    known = writer_hashes.read(seen, findings, from_name if facts.step is None else facts.step, run)
+    known = writer_hashes.read(seen, findings, facts.step, run)
     writer_hashes.compare_names(known, seen, findings)
     return _with_manifest(facts, known.manifest)
 

@@ -25,6 +25,8 @@ from trainvitals.checkpoints.files import TEMPORARY_NAME, Listing, Reader, Unrea
 from trainvitals.checkpoints.parts import TORCH_ENDINGS
 
 SAMPLE_BYTES = 64 * 1024
+#: From here on ``weights_only=True`` runs nothing of the file (CVE-2025-32434).
+SAFE_TORCH = (2, 6)
 SAMPLES_A_TENSOR = 8
 MAX_SENTENCES = 20
 _CLONE_NEWUSER, _CLONE_NEWNET = 0x10000000, 0x40000000
@@ -215,6 +217,11 @@ def load_with_torch(seen: Listing, found: Found) -> None:
 
     import torch
 
+    if tuple(int(part) for part in re.findall(r"\d{1,6}", torch.__version__)[:2]) < SAFE_TORCH:
+        found.notes.append(
+            f"not loaded by torch {torch.__version__}: before 2.6 its weights_only=True runs code (CVE-2025-32434)"
+        )
+        return
     loaded = 0
     for entry in seen.entries:
         if entry.problem or not entry.name.endswith(TORCH_ENDINGS) or TEMPORARY_NAME.search(entry.name):

@@ -125,7 +125,9 @@ def judge(sampled: Sequence[tuple[Tensor, Values]]) -> Verdict:
             damaged.append(f"tensor {where} holds NaN ({values.nan} of {values.items} sampled values)")
         elif values.infinite and tensor.is_judged:
             sentence = f"tensor {where} holds infinity ({values.infinite} of {values.items} sampled values)"
-            (notes if _INFINITY_IS_USUAL.search(tensor.name) else damaged).append(sentence)
+            # A vector of nothing else is a bound or an observer that saw nothing yet; weights that overflow do not all do so.
+            is_usual = _INFINITY_IS_USUAL.search(tensor.name) or (tensor.dimensions < 2 and values.infinite == values.items)
+            (notes if is_usual else damaged).append(sentence)
         if not tensor.is_weight:
             continue
         weights += 1

@@ -34,20 +34,38 @@ _SHARD = re.compile(r"(?P<stem>.+)-(?P<number>\d{5})-of-(?P<count>\d{5})(?P<endi
 _STEP = re.compile(
     r"(?:global[-_]?step|step|iteration|iter|checkpoint|ckpt|(?<![a-z])ba)s?[-_=]{0,2}(\d{1,18})(?!\d)", re.IGNORECASE
 )
+_SAID_STEP = re.compile(r"(?:global[-_]?step|step|iteration|iter|(?<![a-z])ba)s?[-_=]{0,2}(\d{1,18})(?!\d)", re.IGNORECASE)
 _LAST_NUMBER = re.compile(r"[-_=](\d{1,18})\Z")
+#: What ends a name and is a number of something else: an epoch, a date.
+_NO_STEP = re.compile(r"(?:(?<![a-z])ep(?:och)?s?[-_=]{0,2}\d{1,18}|\d{4}[-_]\d\d[-_]\d\d)\Z", re.IGNORECASE)
 
 
 def step_from_name(name: str) -> int | None:
     """``checkpoint-500``, ``epoch=1-step=500.ckpt``, ``iter_0000500``, ``ep1-ba500-rank0.pt``, ``model_500.pt`` -> 500."""
-    stem = name
-    for ending in (*TORCH_ENDINGS, ".safetensors"):
-        stem = stem.removesuffix(ending)
-    stem = re.sub(r"-\d{5}-of-\d{5}\Z", "", stem)
+    stem = _stem(name)
     found = _STEP.findall(stem)
     if found:
         return int(found[-1])
     last = _LAST_NUMBER.search(stem)
     return int(last[1]) if last else None
+
+
+def likely_step(name: str) -> int | None:
+    """As ``step_from_name``, but None for an epoch and a date: ``epoch_3.pt``, ``2026-01-05``."""
+    stem = _stem(name)
+    return None if not _SAID_STEP.search(stem) and _NO_STEP.search(stem) else step_from_name(name)
+
+
+def said_step(name: str) -> int | None:
+    """The number that a name itself calls a step or an iteration: not that of ``epoch_3.pt``, ``ckpt-3.pt``."""
+    found = _SAID_STEP.findall(_stem(name))
+    return int(found[-1]) if found else None
+
+
+def _stem(name: str) -> str:
+    for ending in (*TORCH_ENDINGS, ".safetensors"):
+        name = name.removesuffix(ending)
+    return re.sub(r"-\d{5}-of-\d{5}\Z", "", name)
 
 
 def check_names(listing: Listing, findings: Findings) -> None:

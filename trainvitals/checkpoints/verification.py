@@ -68,7 +68,9 @@ def deepen(
         return looked, work.record
     findings = Findings()
     layout = layouts.layout_of(seen)
-    known = writer_hashes.read(seen, Findings(), looked.report.step, work.run)
+    told = Findings()
+    known = writer_hashes.read(seen, told, looked.report.step, work.run)
+    findings.notes += [*told.notes, *told.unproven]
     ranges = layout.ranges(seen) if layout is not None else {}
     result = content.check(seen, ranges, known, findings, work)
     proof = result.proof

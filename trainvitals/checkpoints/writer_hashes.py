@@ -48,7 +48,7 @@ def is_list_of_hashes(name: str, known: WriterHashes) -> bool:
 def read(listing: Listing, findings: Findings, step: int | None, run: str = "") -> WriterHashes:
     """The hashes that came with a checkpoint; what is wrong with their file goes to ``findings``.
 
-    ``step``: of the checkpoint as its other files tell it. ``run``: whose checkpoints these are; another run's is noted.
+    ``step``: of the checkpoint as its other files tell it, None = only a name does. ``run``: whose checkpoints these are; another run's is noted.
     """
     own_name = os.path.basename(manifest.beside(listing.root)) if listing.is_file else manifest.NAME  # noqa: PTH119
     whole = _parsed(listing, own_name, findings) if own_name in listing.names else None
@@ -125,7 +125,9 @@ def _parsed(listing: Listing, name: str, findings: Findings) -> Manifest | None:
 
 def _compare(found: Manifest, step: int | None, run: str, findings: Findings, name: str) -> None:
     if step is not None and found.step != step:
-        findings.damaged.append(f"{printable(name)} is of step {found.step}, the checkpoint is of step {step}")
+        # A trainer and its loop may count differently. Whether it is the list of these files, only their content tells.
+        sentence = f"{printable(name)} is of step {found.step}, the checkpoint is of step {step}"
+        (findings.notes if abs(found.step - step) == 1 else findings.unproven).append(sentence)
     if run and found.run and found.run != run:
         findings.notes.append(f"{printable(name)} was written by run {printable(found.run, 80)}")
 

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import replace
 
-from trainvitals.checkpoints import dcp_directory, parts
+from trainvitals.checkpoints import dcp_directory
 from trainvitals.checkpoints.files import Listing
 from trainvitals.checkpoints.findings import Findings
 from trainvitals.checkpoints.layouts.base import Facts, Layout, Range
-from trainvitals.checkpoints.names import final_name
 
 
 class Dcp(Layout):
@@ -26,9 +24,7 @@ class Dcp(Layout):
     def look(self, listing: Listing, findings: Findings, *, into_files: bool) -> Facts:
         if into_files:
             dcp_directory.check_beside(listing, findings)
-        return replace(
-            look_at_shards(listing, findings, into_files=into_files), step=parts.step_from_name(final_name(listing.name))
-        )
+        return look_at_shards(listing, findings, into_files=into_files)
 
     def ranges(self, listing: Listing) -> Mapping[str, tuple[Range, ...]]:
         return ranges_of_shards(listing)

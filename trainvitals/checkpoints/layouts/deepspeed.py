@@ -59,7 +59,7 @@ class DeepSpeed(Layout):
     def look(self, listing: Listing, findings: Findings, *, into_files: bool) -> Facts:
         files = _sorted(listing.names)
         named = DIRECTORY.match(listing.name)
-        step = int(named[1]) if named else parts.step_from_name(listing.name)
+        step = int(named[1]) if named else parts.said_step(listing.name)
         top: Mapping[str, object] = {}
         partitions = None
         if into_files:

@@ -47,7 +47,7 @@ class Megatron(Layout):
         known = dcp_directory.check(listing, findings, into_files=into_files)
         _check_marker(listing, known, findings, into_files)
         named = DIRECTORY.match(listing.name)
-        step = int(named[1]) if named else parts.step_from_name(listing.name)
+        step = int(named[1]) if named else parts.said_step(listing.name)
         arguments: Mapping[str, object] = {}
         common: Mapping[str, object] = {}
         if into_files:

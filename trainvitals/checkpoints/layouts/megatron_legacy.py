@@ -58,7 +58,7 @@ class MegatronLegacy(Layout):
                 first, second = found["first"], found["second"]
                 ranks.places[directory] = (int(found["tensor"]), int(first) if first else -1, int(second) if second else -1)
         named = DIRECTORY.match(listing.name)
-        step = int(named[1]) if named else parts.step_from_name(listing.name)
+        step = int(named[1]) if named else parts.said_step(listing.name)
         arguments: Mapping[str, object] = {}
         inside: list[TorchFile] = []
         if into_files:

@@ -40,4 +40,4 @@ class SafetensorsFiles(Layout):
                 elif entry.name.endswith(".json") and not entry.name.endswith(".safetensors.index.json"):
                     parts.read_json(listing, entry.name, findings, allow_nonfinite=True, is_long=True)
             has_optimizer = has_optimizer or any(_OPTIMIZER_TENSOR.match(tensor) for tensor in tensors)
-        return Facts(parts.step_from_name(listing.name), has_optimizer)
+        return Facts(None, has_optimizer)

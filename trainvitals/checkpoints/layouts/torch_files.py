@@ -36,7 +36,7 @@ class TorchFiles(Layout):
                 if checked is None:
                     continue
                 if lightning.is_by_lightning(checked.top) and len(entries) == 1:
-                    return lightning.facts_of(checked.top, entry.name, parts.step_from_name(listing.name), findings)
+                    return lightning.facts_of(checked.top, entry.name, parts.said_step(listing.name), findings)
                 keys = state_keys.read(checked.top)
                 told.append(keys)
                 if checked.names_optimizer is not None:
@@ -46,10 +46,15 @@ class TorchFiles(Layout):
                     parts.read_json(listing, entry.name, findings, allow_nonfinite=True, is_long=True)
         else:
             findings.damaged += [f"{entry.name} is empty (0 bytes)" for entry in entries if not entry.size and not entry.problem]
-        named = parts.step_from_name(listing.name)
+        named = parts.said_step(listing.name)
+        inside = next((keys.step for keys in told if keys.step is not None), None)
+        if named is not None and inside is not None and named != inside:
+            findings.notes.append(
+                f"its state holds step {inside}, its name says {named}: renamed, copied, or counted in another way"
+            )
         # A file of an unknown maker may keep what it has under any key: what is not seen is not known to be absent.
         return Facts(
-            named if named is not None else next((keys.step for keys in told if keys.step is not None), None),
+            inside if named is None else None,
             has_optimizer,
             has_rng=any(keys.has_rng for keys in told) or None,
             has_scheduler=any(keys.has_scheduler for keys in told) or None,
