@@ -40,6 +40,9 @@ def test_a_damaged_checkpoint_is_told_and_closes_when_it_is_gone():
     assert found.data["path"] == "/c/checkpoint-500"
     (gone,) = findings([*run, bad, at(600), report(500, "deleted", 700), at(700)])
     assert not gone.is_open
+    assert gone.message == "checkpoint checkpoint-500 was corrupt: model.safetensors: cut short; it was deleted"
+    (again,) = findings([*run, bad, at(600), report(500, "writing", 700), at(700)])
+    assert again.message.endswith("was corrupt: model.safetensors: cut short; it is written again")
     (whole,) = findings([*run, bad, at(600), report(500, "verified", 700), at(700)])
     assert whole.message.endswith("; now it is verified")
 

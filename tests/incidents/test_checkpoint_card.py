@@ -189,3 +189,30 @@ def test_any_run_gets_its_card(
     inputs = CardInputs(reports, made, failure_rate(failures, observed_s), step_s, 0, 0, [Room("/c", free, 10**15, 0)])
     for one in card(inputs):
         assert one.value and one.why and "nan" not in one.why
+
+
+def test_a_checkpoint_that_nobody_has_looked_into_yet_leaves_the_newest_known_one_to_speak() -> None:
+    fresh = report(
+        11_000, CheckpointState.COMPLETE, has_optimizer=None, has_rng=None, has_data_position=None, largest_file_bytes=None, world_size=None
+    )  # fmt: skip
+    inputs = replace(GOOD, reports=[*GOOD.reports, fresh])
+    for key in ("optimizer", "state", "sharded"):
+        assert row(inputs, key) == row(GOOD, key)
+    assert "10,000" in row(inputs, "optimizer").why
+
+
+def test_gpus_are_not_called_ranks() -> None:
+    said = row(replace(GOOD, reports=[report(1, world_size=None)], gpus=8), "sharded").why
+    assert "8 GPUs" in said and "rank" not in said
+    assert "1 rank" in row(replace(GOOD, reports=[report(1, world_size=1)], gpus=8), "sharded").why
+
+
+def test_one_that_was_taken_out_of_turn_says_nothing_of_how_many_are_kept() -> None:
+    there, gone = CheckpointState.VERIFIED, CheckpointState.DELETED
+    states = [gone, there, there, gone, there, there]
+    reports = [report(step, state) for step, state in zip(range(1000, 7000, 1000), states, strict=True)]
+    assert row(replace(GOOD, reports=reports), "kept").value == "the newest 4"
+    # A trainer that keeps every so many for good deletes around them all the time.
+    states = [gone, there, gone, gone, there, there]
+    reports = [report(step, state) for step, state in zip(range(1000, 7000, 1000), states, strict=True)]
+    assert row(replace(GOOD, reports=reports), "kept").value == "the newest 2"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 from trainvitals.incidents.grouping import MERGE_NS, Grouper, finding_from_mapping, incident_from_mapping
 from trainvitals.records import Finding, Severity
@@ -91,3 +92,13 @@ def test_records_come_back_from_their_stored_mappings():
     assert finding_from_mapping(json.loads(json.dumps(asdict(finding)))) == finding
     assert incident is not None
     assert incident_from_mapping(json.loads(json.dumps(asdict(incident)))) == incident
+
+
+def test_the_finding_that_gave_the_title_may_end_it_in_other_words():
+    grouper = Grouper("r")
+    grouper.add(a_finding("checkpoint_overdue", family="checkpoint"), 10)
+    damage = a_finding("checkpoint_corrupt", 150, Severity.CRITICAL, family="checkpoint")
+    grouper.add(replace(damage, message="checkpoint x is corrupt"), 20)
+    grouper.restore(json.loads(json.dumps(grouper.to_state())))
+    over = grouper.add(replace(damage, message="checkpoint x was corrupt; it was deleted", is_open=False, last_step=160), 30)
+    assert over is not None and over.title == "checkpoint x was corrupt; it was deleted"

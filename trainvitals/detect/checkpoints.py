@@ -21,6 +21,14 @@ CORRUPT, NO_OPTIMIZER, TOO_FEW, BEHIND = (
     "checkpoint_corrupt", "checkpoint_no_optimizer", "checkpoint_too_few_verified", "resume_behind",
 )  # fmt: skip
 #: Open findings of damaged checkpoints; more are counted in one.
+#: How the story of a damaged checkpoint ends, by its new state.
+SETTLED = {
+    CheckpointState.WRITING.value: "; it is written again",
+    CheckpointState.STAGED.value: "; it is written again",
+    CheckpointState.VERIFYING.value: "; it is whole now, and looked into",
+    CheckpointState.DELETING.value: "; it was deleted",
+    CheckpointState.DELETED.value: "; it was deleted",
+}
 MAX_CORRUPT = 10
 MORE = "more"
 #: A save that was cut short long ago, with so many whole ones after it, is litter.
@@ -206,7 +214,9 @@ class CheckpointDetector(FamilyDetector):
             if path != MORE and path not in bad:
                 entry = book.entries.get(path)
                 now = entry["state"] if entry is not None else CheckpointState.DELETED.value
-                ledger.settle(finding, f"; now it is {now}")
+                reasons = finding.data.get("reasons") or [""]
+                was = f"checkpoint {path.rstrip('/').rpartition('/')[2]} was {finding.data.get('state')}"
+                ledger.settle(finding, SETTLED.get(now, f"; now it is {now}"), f"{was}: {reasons[0]}" if reasons[0] else was)
         is_open = {str(finding.data.get("subject")) for finding in ledger.of_rule(CORRUPT)}
         left = 0
         for path, entry in bad.items():

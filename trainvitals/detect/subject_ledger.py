@@ -59,9 +59,11 @@ class SubjectLedger(Ledger):
         self._changed.append(after)
         return after
 
-    def settle(self, finding: Finding, ending: str) -> None:
-        """Close it; ``ending`` is added to its message."""
+    def settle(self, finding: Finding, ending: str, message: str = "") -> None:
+        """Close it; ``ending`` is added to its message, or to ``message``, which says of the past what is over."""
         before = self.open.pop(finding.id, None)
         if before is not None:
             last_step = max(self._context.step, before.first_step)
-            self._changed.append(replace(before, is_open=False, last_step=last_step, message=before.message + ending))
+            self._changed.append(
+                replace(before, is_open=False, last_step=last_step, message=(message or before.message) + ending)
+            )

@@ -6,7 +6,7 @@ they are verified, and whether the disk holds the next ones.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import pairwise
@@ -93,20 +93,26 @@ def card(inputs: CardInputs) -> tuple[CardRow, ...]:
         inputs = replace(inputs, step_s=None)
     there = [one for one in own if one.state not in GONE]
     good = [one for one in there if one.state in GOOD]
-    newest = max(good, key=lambda one: (one.modified_at_ns or 0, one.step or 0), default=None)
     steps = _interval_steps(own, inputs)
     blocked_s = _median([save.blocked_s for save in _recent(inputs.saves)])
     return (
         _verified(there, good),
-        _optimizer(newest),
-        _rest_of_state(newest),
+        _optimizer(_newest_known(good, lambda one: one.has_optimizer is not None)),
+        _rest_of_state(_newest_known(good, lambda one: not {one.has_rng, one.has_data_position} <= {None})),
         _kept(own, there),
         _usual_interval(steps, _blocked_share(steps, blocked_s, inputs.step_s)),
         _best_interval(steps, blocked_s, inputs),
         _asynchronous(steps, blocked_s, inputs),
-        _sharded(newest, inputs.gpus),
+        _sharded(_newest_known(good, lambda one: one.largest_file_bytes is not None), inputs.gpus),
         _disk(there, inputs.rooms, own),
     )
+
+
+def _newest_known(good: Sequence[CheckpointReport], tells: Callable[[CheckpointReport], bool]) -> CheckpointReport | None:
+    """The newest that was looked into or tells by itself; one that was written a moment ago says nothing against the run."""
+    newest_first = sorted(good, key=lambda one: (one.modified_at_ns or 0, one.step or 0), reverse=True)
+    looked_at = (one for one in newest_first if one.level is not None or tells(one))
+    return next(looked_at, next(iter(newest_first), None))
 
 
 def _recent(saves: Sequence[SaveTime]) -> Sequence[SaveTime]:
@@ -280,14 +286,14 @@ def _sharded(newest: CheckpointReport | None, gpus: int) -> CardRow:
     if newest is None or newest.largest_file_bytes is None or not newest.bytes:
         return CardRow(key, title, Judgement.UNKNOWN, "not known", "No whole checkpoint whose files were looked at.")
     share = newest.largest_file_bytes / newest.bytes
-    ranks = newest.world_size or gpus or None
+    ranks = newest.world_size
+    is_one = ranks == 1 or (ranks is None and gpus == 1)
+    who = f", {ranks:,} rank{'s' if ranks != 1 else ''}" if ranks else f", {gpus:,} GPU{'s' if gpus != 1 else ''}" if gpus else ""
     value = f"{newest.files:,} file{'s' if newest.files != 1 else ''}, largest {_percent(share)}"
-    said = f"{_bytes(newest.bytes)} in all, the largest file {_bytes(newest.largest_file_bytes)}" + (
-        f", {ranks:,} rank{'s' if ranks != 1 else ''}" if ranks else ""
-    )
+    said = f"{_bytes(newest.bytes)} in all, the largest file {_bytes(newest.largest_file_bytes)}{who}"
     if share <= 0.5:
         return CardRow(key, title, Judgement.GOOD, value, f"{said}.")
-    if newest.bytes < SMALL_BYTES or ranks == 1:
+    if newest.bytes < SMALL_BYTES or is_one:
         return CardRow(key, title, Judgement.GOOD, value, f"{said}: one writer is quick enough.")
     verdict = Judgement.BAD if newest.largest_file_bytes >= HUGE_FILE_BYTES else Judgement.LOOK
     return CardRow(key, title, verdict, value, f"{said}: one rank writes most of it while the others wait.")

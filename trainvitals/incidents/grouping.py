@@ -43,6 +43,7 @@ class _Live:
     last_step: int | None
     last_ns: int
     titled_by: str = ""  # the finding that told the cause of a death
+    led_by: str = ""  # the finding whose words are the title
 
 
 class Grouper:
@@ -69,7 +70,9 @@ class Grouper:
         is_longer_title = known and finding.message.startswith(incident.title)
         # Of all that is told of one death the cause says most; nothing that comes later takes its place in the title.
         is_cause = "cause" in finding.data
-        leads = is_cause or worse or not incident.finding_ids or finding.id == incident.finding_ids[0] or is_longer_title
+        is_first = not incident.finding_ids or finding.id == incident.finding_ids[0]
+        is_gravest = finding.severity.rank >= incident.severity.rank
+        leads = is_cause or worse or (is_first and is_gravest) or is_longer_title or finding.id == live.led_by
         leads = leads and (is_cause or live.titled_by in ("", finding.id))
         changed = replace(
             incident,
@@ -84,8 +87,11 @@ class Grouper:
             message=finding.message,
         )
         titled_by = finding.id if is_cause else live.titled_by
+        led_by = finding.id if leads else live.led_by
         step = finding.last_step if finding.last_step is not None else finding.detected_step
-        self._live[group] = _Live(changed, open_findings, finding.attempt, _latest(live.last_step, step), now_ns, titled_by)
+        self._live[group] = _Live(
+            changed, open_findings, finding.attempt, _latest(live.last_step, step), now_ns, titled_by, led_by
+        )
         return None if changed == incident else changed
 
     @property
@@ -106,6 +112,7 @@ class Grouper:
                 live["last_step"],
                 live["last_ns"],
                 live.get("titled_by", ""),
+                live.get("led_by", ""),
             )
             for group, live in state.items()
         }

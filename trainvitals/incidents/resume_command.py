@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 PLACEHOLDERS = ("{checkpoint}", "{step}")
+NOT_SET = 'not set: write resume_command = "… {checkpoint} …" under [[runs]] in trainvitals.toml, and it stands here to copy'
 _PLACEHOLDER = re.compile("|".join(map(re.escape, PLACEHOLDERS)))
 
 
@@ -25,7 +26,7 @@ class ResumeCommand:
 def resume_command(template: str, checkpoint: str, step: int | None) -> ResumeCommand:
     """``template`` with ``{checkpoint}`` and ``{step}`` filled in, quoted for a POSIX shell; anything else in it stays as it is."""
     if not template:
-        return ResumeCommand(problem="no resume_command is set for this run")
+        return ResumeCommand(problem=NOT_SET)
     problem = template_problem(template)
     if problem:
         return ResumeCommand(problem=problem)

@@ -43,9 +43,16 @@ def retention_of(reports: Sequence[CheckpointReport]) -> Retention:
     gaps = [later - earlier for earlier, later in pairwise(steps)]
     keep_last = None
     if gone:
-        newest_gone = max(map(_age, gone))
+        newest_gone = max(map(_age, _by_retention(gone, there)))
         keep_last = max(1, sum(_age(one) > newest_gone for one in there))
     return Retention(keep_last, median_low(gaps) if gaps else None)
+
+
+def _by_retention(gone: Sequence[CheckpointReport], there: Sequence[CheckpointReport]) -> Sequence[CheckpointReport]:
+    """Without the one that went although an older one is left: a person took it, or a disk. Several of them are the trainer's way."""
+    oldest = min(map(_age, there), default=None)
+    in_turn = [one for one in gone if oldest is None or _age(one) < oldest]
+    return in_turn if in_turn and len(gone) - len(in_turn) < OUTLIVED else gone
 
 
 def saves_until_deleted(safe: CheckpointReport, reports: Sequence[CheckpointReport], retention: Retention) -> int | None:

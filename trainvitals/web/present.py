@@ -192,7 +192,7 @@ def _checkpoint_tile(run: RunView, now_ns: int) -> dict[str, Any]:
             return {"label": "Safe checkpoint", "value": "none", "context": doubt, "tone": "critical"}
         level = run.recommended.level.value if run.recommended.level is not None else "?"
         value = fmt.step(run.recommended.step)
-        return {"label": "Safe checkpoint", "value": value, "context": f"{level} · {doubt}", "tone": "warning"}
+        return {"label": "Safe checkpoint", "value": value, "context": f"{level} · {doubt}"}
     if run.recommended is not None and run.recommended.path != newest.path:
         return {
             "label": label,
