@@ -109,6 +109,25 @@ def test_a_zip_that_another_tool_made_with_directories_in_it_is_none_the_worse(t
     assert inspect(str(tmp_path / "model.pt"), "content").level == "content"
 
 
+@pytest.mark.parametrize("name", ["archive/DATA.PKL", "archive/Data.pkl", "other/data.pkl", "archive/DATA/0"])
+def test_a_second_member_that_torch_may_take_for_the_first_is_damage(tmp_path, name):
+    # miniz finds names without regard to case and takes the last one: what is scanned must be what is loaded.
+    with zipfile.ZipFile(io.BytesIO(TORCH)) as old, zipfile.ZipFile(tmp_path / "model.pt", "w") as new:
+        for info in old.infolist():
+            new.writestr(info.filename, old.read(info))
+        new.writestr(name, b"\x80\x02cos\nmkdir\nX\x01\0\0\0x\x85R.")
+    assert inspect(str(tmp_path / "model.pt")).state == "corrupt"
+
+
+def test_code_of_a_script_whose_names_differ_in_case_is_fine(tmp_path):
+    with zipfile.ZipFile(io.BytesIO(TORCH)) as old, zipfile.ZipFile(tmp_path / "model.pt", "w") as new:
+        for info in old.infolist():
+            new.writestr(info.filename, old.read(info))
+        new.writestr("archive/code/__torch__/Net.py", "")
+        new.writestr("archive/code/__torch__/net.py", "")
+    assert inspect(str(tmp_path / "model.pt")).state == "verified"
+
+
 @pytest.mark.parametrize("count", [pytest.param(1 << 40_000, id="endless"), -1, 1 << 63])
 def test_a_storage_of_an_impossible_length_is_damage_and_no_fault_of_ours(tmp_path, count):
     encoded = pickle.encode_long(count)

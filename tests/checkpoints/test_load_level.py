@@ -13,7 +13,7 @@ import dcp_makers as dcp
 import numpy as np
 import pytest
 
-from trainvitals.checkpoints import load
+from trainvitals.checkpoints import load, torch_file
 from trainvitals.checkpoints.files import listing
 from trainvitals.checkpoints.findings import Findings
 from trainvitals.checkpoints.load_tensors import NotLoadable, of_torch
@@ -53,6 +53,15 @@ def test_good_weights_load_and_their_number_is_told(tmp_path):
     assert findings.notes == ["2 tensors sampled: their values are sound"]
     report = inspect(str(path), "load", limits=load.Limits(tries_torch=False))
     assert (report.state, report.level, report.proof) == ("verified", "load", "checksum")
+
+
+def test_a_file_that_nobody_loads_keeps_the_level_down_and_is_named(tmp_path):
+    (tmp_path / "c").mkdir()
+    written(tmp_path / "c" / "a.pt", made.torch_zip_with({"a.weight": GOOD}))
+    written(tmp_path / "c" / "b.pt", torch_file.LEGACY_START + bytes(100))
+    is_loaded, findings = loaded(tmp_path / "c")
+    assert not is_loaded
+    assert "1 files were loaded by nobody, such as b.pt" in findings.notes
 
 
 VIEWS = {

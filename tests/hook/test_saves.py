@@ -46,6 +46,42 @@ def test_a_save_is_begun_persisted_and_gets_a_manifest_that_is_true(run_dir, che
     assert [event["data"]["state"] for event in events(run_dir, "phase")] == ["begin", "end"]
 
 
+def test_no_secret_travels_with_the_weights(run_dir, checkpoint):
+    with Recorder(run_dir, run="r") as recorder:
+        recorder.data(
+            10,
+            source="https://user:hunter2pass@host/x",
+            shards=["s3://AKIAABCDEFGHIJKLMNOP:geheim99@b/x"],
+            api_key="sk-abcdefghijkl",
+            sample_last=9,
+        )
+        with recorder.saving(
+            checkpoint, 10, git="https://x:ghp_abcdefghijklmnopqrstuvwxyz0123456789@github.com/a", trainer="loop"
+        ) as save:
+            write(checkpoint, a=b"a")
+        assert save.wait(WAIT_S)
+    found, text = read(checkpoint), (checkpoint / manifest.NAME).read_text()
+    assert not [secret for secret in ("hunter2", "geheim99", "sk-abc", "ghp_") if secret in text]
+    assert (found.trainer, found.data_position["sample_last"]) == ("loop", 9)
+
+
+@pytest.mark.parametrize("git", ["0a1b2c3d4e5f60718293a4b5c6d7e8f901234567", "0a1b2c3d4e5f60718293a4b5c6d7e8f901234567-dirty"])
+def test_a_commit_and_hashes_of_configuration_and_script_are_no_secrets(run_dir, checkpoint, git):
+    with Recorder(run_dir, run="r") as recorder, recorder.saving(checkpoint, 10, git=git, config_sha256="ab" * 32) as save:
+        write(checkpoint, a=b"a")
+    save.wait(WAIT_S)
+    assert (read(checkpoint).git, read(checkpoint).config_sha256) == (git, "ab" * 32)
+
+
+def test_an_empty_path_is_not_the_current_directory(run_dir, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / manifest.NAME).write_text("of another")
+    with Recorder(run_dir, run="r") as recorder, recorder.saving("", 10):
+        pass
+    assert (tmp_path / manifest.NAME).read_text() == "of another"
+    assert recorder.errors
+
+
 @pytest.mark.parametrize("mode", ["direct", "queued"])
 def test_values_of_the_manifest_are_those_that_were_logged_last(run_dir, checkpoint, mode):
     with Recorder(run_dir, run="r", writer=mode) as recorder:

@@ -19,7 +19,7 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from trainvitals.checkpoints import files, layouts, low_priority
+from trainvitals.checkpoints import files, layouts, low_priority, torch_file
 from trainvitals.checkpoints.dcp_directory import METADATA_NAME
 from trainvitals.checkpoints.files import TEMPORARY_NAME, Listing, Reader, Unreadable, Vanished, opened, printable
 from trainvitals.checkpoints.parts import TORCH_ENDINGS
@@ -59,6 +59,9 @@ def main(arguments: Sequence[str]) -> int:
             sample(seen, found, limits["sample_bytes"], time.monotonic() + 0.8 * limits["seconds"])
         if has_torch:
             load_with_torch(seen, found)
+        if found.unread:
+            shown = ", ".join(printable(name, 80) for name in found.unread[:3])
+            found.unproven.append(f"{len(found.unread)} files were loaded by nobody, such as {shown}")
     except (Vanished, Unreadable) as error:
         found.unproven.append(f"cannot be read: {printable(str(error))}")
     except MemoryError:
@@ -75,6 +78,7 @@ class Found:
         self.unproven: list[str] = []
         self.notes: list[str] = []
         self.tensors = 0
+        self.unread: list[str] = []
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -188,6 +192,8 @@ def _tensors_of(seen: Listing, name: str, ranges: dict[str, Any], names: dict[st
             return load_tensors.of_safetensors(reader, name)
         if name.endswith(TORCH_ENDINGS) and reader.read(0, 4) == b"PK\x03\x04":
             return load_tensors.of_torch(reader, name)
+        if name.endswith(TORCH_ENDINGS) and torch_file.recognised(reader.read(0, len(torch_file.LEGACY_START))):
+            found.unread.append(name)  # by us; torch may
         return iter(())
 
     try:
@@ -232,6 +238,7 @@ def load_with_torch(seen: Listing, found: Found) -> None:
                 is_zip = reader.read(0, 4) == b"PK\x03\x04"
             torch.load(seen.path(entry.name), map_location="cpu", weights_only=True, mmap=is_zip)
             loaded += 1
+            found.unread = [name for name in found.unread if name != entry.name]
         except pickle.UnpicklingError as error:
             found.notes.append(f"{shown} needs classes that torch does not load with weights_only=True ({str(error)[:80]!r})")
         except MemoryError:

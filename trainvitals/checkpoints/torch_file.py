@@ -60,7 +60,9 @@ def check(reader: Reader, *, trusts_any_class: bool = False) -> TorchFile:
     except zip_directory.ZipTooLarge as error:
         result.unproven.append(str(error))
         return result
-    pickles = [member for name, member in members.items() if name.endswith("/data.pkl") and name.count("/") == 1]
+    pickles = [member for name, member in members.items() if name.lower().endswith("/data.pkl") and name.count("/") == 1]
+    if len(pickles) > 1 or any(not member.name.endswith("/data.pkl") for member in pickles):
+        raise BadTorchFile("holds another data.pkl than the one that torch writes")
     if len(pickles) != 1:
         result.unproven.append("is a zip without torch's data.pkl")
         return result

@@ -60,12 +60,15 @@ def members(reader: Reader) -> Mapping[str, Member]:
         )
     raw = reader.read(directory_offset, directory_bytes)
     found: dict[str, Member] = {}
+    lowered: set[str] = set()
     spans: list[tuple[int, int, str]] = []
     position = 0
     for _ in range(count):
         position, name, member, header_offset = _central(raw, position)
-        if name in found:
+        # miniz, which torch reads with, takes names that differ in case for the same one. (Code of TorchScript is never read here.)
+        if name in found or (name.lower() in lowered and "/code/" not in name.lower()):
             raise BadZip(f"its zip directory names {printable(name)} twice")
+        lowered.add(name.lower())
         checked = _with_data_offset(reader, member, header_offset, directory_offset)
         found[name] = checked
         spans.append((header_offset, checked.offset + checked.compressed_bytes, name))

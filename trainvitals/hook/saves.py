@@ -12,6 +12,7 @@ import hashlib
 import itertools
 import json
 import os
+import re
 import weakref
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
@@ -28,6 +29,7 @@ from trainvitals.hook.save import Save
 from trainvitals.hook.save_jobs import CopyJob, ResumeJob
 from trainvitals.hook.save_worker import CLOSE_WAIT_S, SaveWorker, wait_at_exit_s
 from trainvitals.manifest import NAME, RANK_NAME, Manifest, Timing, beside, rank_name
+from trainvitals.masking import mask_json, mask_text
 
 #: What tells one launch of a job from the next, on all ranks alike.
 _LAUNCH = (
@@ -39,6 +41,7 @@ _LAUNCH = (
     "MASTER_PORT",
 )
 _TEXTS = ("trainer", "format", "keep", "git", "config_sha256", "script_sha256")
+_HASH = re.compile(r"[0-9a-f]{7,128}(?:-dirty)?", re.ASCII)
 _NUMBERS = ("loss", "loss_ema", "lr", "grad_norm")
 _FLAGS = ("has_optimizer", "has_rng", "has_data_position", "has_scheduler")
 _live: weakref.WeakSet[Saves] = weakref.WeakSet()
@@ -207,7 +210,7 @@ class Saves:
             }
             | {"world_size": self._world_size if save.ranks == self._world_size else None, "ranks": tuple(range(save.ranks))}
             | {"timing": Timing(timing["staged_s"], timing["persisted_s"], timing["blocked_s"], save.is_async)}
-            | {**save.facts, **late, **save.members}
+            | _masked({**save.facts, **late, **save.members})
         )
 
     def tell(self, save: Save, state: str, text: str, data: Mapping[str, object], *, any_rank: bool = False) -> None:
@@ -314,7 +317,11 @@ def _absolute(path: object) -> str:
     """Raises ``TypeError`` for what is no path."""
     if not isinstance(path, (str, bytes, os.PathLike)):
         raise TypeError(f"a path is needed, not {type(path).__name__}")
-    return os.path.abspath(os.fsdecode(path))  # noqa: PTH100 - names may hold any byte
+    name = os.fsdecode(path)
+    if not name:
+        # It would stand for the current directory, and all that is in it.
+        raise TypeError("a path is needed, not an empty text: is a variable not set?")
+    return os.path.abspath(name)  # noqa: PTH100 - names may hold any byte
 
 
 def _usable(name: str, value: Any) -> Any:
@@ -334,6 +341,16 @@ def _usable(name: str, value: Any) -> Any:
         found = json.loads(encode.data(value))
         return {key[:20]: size for key, size in found.items() if isinstance(size, int)} if name == "parallel" else found
     raise TypeError(f"saving() takes no {name!r} of this kind")
+
+
+def _masked(members: dict[str, Any]) -> dict[str, Any]:
+    """Without secrets: the manifest travels with the weights, also to where the run's own files never go."""
+    safe: dict[str, Any] = {
+        name: mask_text(value) for name, value in members.items() if name in _TEXTS and not _HASH.fullmatch(value)
+    }
+    if "data_position" in members:
+        safe["data_position"] = mask_json(members["data_position"])
+    return members | safe
 
 
 def _close_all() -> None:
