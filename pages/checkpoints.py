@@ -115,7 +115,10 @@ def table(seen: Look) -> None:
     event = st.dataframe(
         shown, hide_index=True, key="tv_checkpoint_table", on_select="rerun", selection_mode="single-row",
         height=table_height(len(shown), 360),
-        column_config={"mark": st.column_config.TextColumn(width=150), "notes": st.column_config.TextColumn(width=150)},
+        column_config={
+            "mark": st.column_config.TextColumn(width=240), "notes": st.column_config.TextColumn(width=280),
+            "path": st.column_config.TextColumn(width=420),
+        },
     )  # fmt: skip
     left = len(seen.run.checkpoints) - len(reports)
     if left:

@@ -83,7 +83,7 @@ def test_an_arrow_goes_from_the_lane_of_the_checkpoint_to_the_start_that_went_on
 def test_what_is_safe_what_a_restart_loads_and_what_is_kept_are_marked() -> None:
     drawn = figure(MADE, TRIES, Around(recommended="/c/400", picked=["/c/500"], pinned=["/c/400"]))
     words = {one["text"]: one["x"] for one in drawn["layout"]["annotations"] if one["name"] == "named"}
-    assert words == {"▲ safe": 400, "a restart loads this ▼": 500}
+    assert words == {"▲ safe 400": 400, "a restart loads 500 ▼": 500}
     assert [one["name"] for one in drawn["data"]].count("kept") == 1
     told = {
         path: text

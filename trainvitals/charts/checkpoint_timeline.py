@@ -286,16 +286,17 @@ def _labels(
     labels = []
     for glyph, text, paths, shift, role in (
         ("▲", "safe", (around.recommended,), -19, "ok_text"),
-        ("▼", "a restart loads this", around.picked, 19, "ink"),
+        ("▼", "a restart loads", around.picked, 19, "ink"),
     ):
         for lane, one in current:
             if one.path not in paths or one.step is None:
                 continue
             is_right = one.step - x_range[0] > 0.6 * (x_range[1] - x_range[0])
+            named = f"{text} {one.step:,}"
             labels.append(
                 {
                     "x": one.step, "y": lanes.index(lane), "xref": "x", "yref": "y", "yshift": shift, "showarrow": False, "name": "named",
-                    "text": f"{text} {glyph}" if is_right else f"{glyph} {text}", "xanchor": "right" if is_right else "left",
+                    "text": f"{named} {glyph}" if is_right else f"{glyph} {named}", "xanchor": "right" if is_right else "left",
                     "xshift": 8 if is_right else -8, "font": {"color": colours[role], "size": 11.5},
                 }
             )  # fmt: skip
