@@ -215,3 +215,13 @@ def test_only_the_newest_answers_are_kept_and_unreadable_ones_are_left_out(watch
     assert [answer.request for answer in inbox.answered(watched)] == made[1:]
     (watched / "control" / "requests" / "answered" / made[1].name).write_text("{")
     assert [answer.request for answer in inbox.answered(watched)] == made[2:]
+
+
+def test_a_directory_with_something_in_it_is_moved_out_of_the_way_of_a_request_and_of_an_answer(watched):
+    directory = watched / "control" / "requests"
+    name = f"1-{new_id()}.json"
+    for place in (directory / name, directory / inbox.ANSWERED_DIR / name):
+        (place / "mine").mkdir(parents=True)
+    inbox.settle(watched, Answer(name, "refused", "no request", 5))
+    assert inbox.listing(watched) == inbox.Listing() and [one.name for one in inbox.answered(watched)] == [name]
+    assert sorted(path.name for path in directory.rglob("mine")) == ["mine", "mine"], "what is not ours is not deleted"

@@ -247,6 +247,24 @@ def test_a_disk_that_takes_no_answer_is_said_and_nothing_is_applied_twice(bench,
     assert len(bench.events("annotation")) == 1 and notes_of(bench) == 1
 
 
+def test_one_request_that_cannot_be_answered_keeps_no_other_from_its_answer(bench, monkeypatch):
+    settle = inbox.settle
+
+    def refuse_the_first(run_dir, answer):
+        if answer.name == stuck.name:
+            raise OSError(39, "Directory not empty")
+        settle(run_dir, answer)
+
+    stuck, other = ask(bench), ask(bench)
+    monkeypatch.setattr(inbox, "settle", refuse_the_first)
+    turn(bench)
+    assert inbox.answer_to(bench.dir, stuck) is None and inbox.answer_to(bench.dir, other).outcome == "applied"
+    assert len(bench.events("annotation")) == 2
+    monkeypatch.undo()
+    turn(bench)
+    assert inbox.answer_to(bench.dir, stuck).outcome == "applied" and len(bench.events("annotation")) == 2
+
+
 def test_notes_outlive_a_state_that_another_version_wrote(bench):
     ask(bench)
     turn(bench)

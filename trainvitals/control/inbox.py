@@ -7,6 +7,7 @@ watchdog remembers it in the same transaction as what it did, and takes the file
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -156,24 +157,23 @@ def settle(run_dir: RunDir, answer: Answer) -> None:
     """Write the answer, then take the request away; done again it does no more. Raises ``ControlError``, ``OSError``."""
     directory = requests_dir(run_dir)
     files.make_directory(directory / ANSWERED_DIR)
-    files.replace(directory / ANSWERED_DIR / answer.name, answer.to_json().encode(), files.STATUS_MODE)
+    place = directory / ANSWERED_DIR / answer.name
+    if place.is_symlink() or place.is_dir():
+        _clear(place)
+    files.replace(place, answer.to_json().encode(), files.STATUS_MODE)
     take_away(run_dir, answer.name)
 
 
 def take_away(run_dir: RunDir, name: str) -> None:
     """Remove what lies under a request's name. Raises ``OSError``."""
-    path = requests_dir(run_dir) / name
-    try:
-        path.unlink(missing_ok=True)
-    except IsADirectoryError:
-        path.rmdir()
+    _clear(requests_dir(run_dir) / name)
 
 
 def prune(run_dir: RunDir) -> None:
     """Keep the newest answers. Raises ``ControlError``, ``OSError``."""
     directory = requests_dir(run_dir) / ANSWERED_DIR
     for name in _listing(directory).names[:-MAX_ANSWERED]:
-        (directory / name).unlink(missing_ok=True)
+        _clear(directory / name)
 
 
 def answered(run_dir: RunDir) -> list[Answer]:
@@ -192,6 +192,21 @@ def answered(run_dir: RunDir) -> list[Answer]:
         except (ControlError, InputError, OSError):
             continue
     return found
+
+
+def _clear(path: Path) -> None:
+    """Free a name. A directory with something in it is no request: it gets a hidden name and keeps what is in it."""
+    try:
+        path.unlink(missing_ok=True)
+    except OSError as error:
+        if not path.is_dir():
+            raise
+        try:
+            path.rmdir()
+        except OSError as why:
+            if why.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                raise why from error
+            path.rename(path.with_name(f".no-request.{os.urandom(8).hex()}"))
 
 
 def _listing(directory: Path) -> Listing:

@@ -78,18 +78,20 @@ class Requests:
         return events
 
     def settle(self) -> None:
-        """Answer what was committed. What the disk refuses is tried again at the next call."""
+        """Answer what was committed. What the disk refuses is tried again at the next call; it keeps no other from its answer."""
         if not self._unsettled:
             return
-        try:
-            for name, answer in list(self._unsettled.items()):
+        self._answer_trouble = ""
+        for name, answer in list(self._unsettled.items()):
+            try:
                 inbox.settle(self._dir, answer)
                 del self._unsettled[name]
+            except (ControlError, OSError) as error:
+                self._answer_trouble = f"a request of a person is carried out, but cannot be answered: {error}"
+        try:
             inbox.prune(self._dir)
         except (ControlError, OSError) as error:
-            self._answer_trouble = f"a request of a person is carried out, but cannot be answered: {error}"
-        else:
-            self._answer_trouble = ""
+            self._answer_trouble = self._answer_trouble or f"old answers to requests cannot be taken away: {error}"
 
     def close(self) -> None:
         """Nobody reads here any more: who asks is told so at once."""
