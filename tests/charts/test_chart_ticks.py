@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -11,6 +12,9 @@ from hypothesis import strategies as st
 
 from trainvitals.charts.curves import CurveSeries
 from trainvitals.charts.figure import clip_top
+from trainvitals.charts.layout import axis_base
+from trainvitals.charts.palette import DARK
+from trainvitals.charts.rows import RowStyle
 from trainvitals.charts.ticks import around_constant, linear_ticks, log_ticks, tick_text
 
 
@@ -84,3 +88,12 @@ def test_a_zoomed_window_shows_the_peak_whole() -> None:
     means[3] = 9_000.0
     assert clip_top(row(means)) is None
     assert clip_top([]) is None
+
+
+@pytest.mark.parametrize("extent", [(1.0, 1.1), (1.02, 1.0201), (0.5, 0.55), (3.0, 3.0)])
+def test_labels_of_a_log_axis_with_a_narrow_band_are_apart(extent: tuple[float, float]) -> None:
+    axis = axis_base(DARK, RowStyle("grad norm", "ink", 1.0, "~g", ".4g"), (0.0, 0.2), is_log=True, extent=extent)
+    low, high = axis["range"]
+    places = [(math.log10(value) - low) / (high - low) for value in axis["tickvals"]]
+    assert places and all(0 <= place <= 1 for place in places)
+    assert all(later - one > 0.12 for one, later in pairwise(places))

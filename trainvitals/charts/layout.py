@@ -89,8 +89,11 @@ def axis_base(
     }
     most = 4 if style.weight >= 1.6 and not compact else 3
     if is_log and extent is not None:
-        axis |= {"type": "log", "minor": {"showgrid": False}} | _explicit(log_ticks(*extent, most))
-        axis["range"] = [math.log10(extent[0]) - _air(extent), math.log10(extent[1]) + _air(extent)]
+        low, high = math.log10(extent[0]) - _air(extent), math.log10(extent[1]) + _air(extent)
+        # Values that hardly differ fill a thin band of what is drawn: labels between them alone would lie on each other.
+        is_narrow = high - low > 2 * math.log10(extent[1] / extent[0])
+        ticks = log_ticks(10**low, 10**high, most) if is_narrow else log_ticks(*extent, most)
+        axis |= {"type": "log", "minor": {"showgrid": False}, "range": [low, high]} | _explicit(ticks)
     elif extent is not None and (near := around_constant(*extent)) is not None:
         axis |= {"range": list(near)} | _explicit(linear_ticks(*near, most))
     elif style.from_zero:
