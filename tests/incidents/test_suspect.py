@@ -130,3 +130,11 @@ def test_of_two_incidents_the_earlier_onset_is_named_and_a_checkpoint_without_a_
     second = finding(1700)
     found = suspect_checkpoints([*SAVED, checkpoint(None)], [incident(SICK), incident(second)], [SICK, second], [FIRST])
     assert found == {"/c/1800": 1700, "/c/1870": 1700, "/c/1930": 1700}
+
+
+def test_what_a_note_says_was_meant_makes_nothing_suspect() -> None:
+    meant = replace(finding(100), is_open=False, last_step=300, data={"is_expected": True})
+    ended = replace(incident(meant), closed_at_ns=300 * SECOND_NS, last_step=300)
+    assert suspect_checkpoints([checkpoint(200)], [ended], [meant], []) == {}
+    healed = replace(meant, data={})
+    assert suspect_checkpoints([checkpoint(200)], [ended], [healed], []) == {"/c/200": 100}

@@ -8,6 +8,7 @@ from trainvitals.detect.state import Stateful
 from trainvitals.detect.statistics import MAD_TO_SIGMA, median, quartile_sigma
 
 KEPT_BLOCKS = 64
+REFERENCE_BLOCKS = 3
 MIN_BLOCKS = 12
 SQRT2 = 1.4142
 NOISE_FLOOR = 0.0005  # share of the level; quantised losses have blocks without any noise
@@ -58,6 +59,11 @@ class BlockMedians(Stateful):
             self._blocks.pop()
         recent = self.medians[-10:]
         self.reference = min(sum(recent[i : i + 3]) / 3 for i in range(len(recent) - 2)) if len(recent) >= 3 else None
+
+    def keep_newest(self) -> None:
+        """Forget all but the newest blocks: what the level was before is of no use."""
+        while len(self._blocks) > REFERENCE_BLOCKS:
+            self._blocks.popleft()
 
     def reset(self) -> None:
         """Start anew, after a change that makes old levels meaningless."""

@@ -11,6 +11,8 @@ from trainvitals.detect.state import Stateful
 from trainvitals.records import Finding, Severity
 
 DEFAULT_SILENCE_POINTS = 500
+#: How a finding ends when a person says that it was meant; its ``data.is_expected`` is true then.
+EXPECTED = "; expected, says a note"
 
 
 class Context(Stateful):
@@ -167,6 +169,8 @@ class Ledger(Stateful):
         if before is None:
             return None
         end = self._context.step if last_step is None else last_step
+        if ending == EXPECTED:
+            data["is_expected"] = True
         closed = replace(
             before,
             is_open=False,

@@ -6,10 +6,10 @@ import math
 from collections import deque
 
 from trainvitals.detect.base import FamilyDetector, Tuned
-from trainvitals.detect.findings import Context, format_change, format_count, format_step, format_value
+from trainvitals.detect.findings import EXPECTED, Context, format_change, format_count, format_step, format_value
 from trainvitals.detect.loss import LossDetector
 from trainvitals.detect.statistics import SortedWindow, median
-from trainvitals.records import Severity, Step
+from trainvitals.records import Event, Severity, Step
 
 RECENT_POINTS = 5
 CLEAR_POINTS = 4
@@ -109,6 +109,16 @@ class GradNormDetector(FamilyDetector):
         self._history.extend(kept)
         self._window.reset(log for _, log in kept[-self._window.size :])
 
+    def on_event(self, event: Event) -> None:
+        if event.kind == "annotation" and self._level is not None and self.context.is_silenced("grad_norm_spike"):
+            self._take_as_usual(self._level, EXPECTED)
+
+    def _take_as_usual(self, level: float, ending: str) -> None:
+        for at, value in list(self._recent):
+            self._accept(int(at), value + level)
+        self._end(ending)
+        self._window.reset()
+
     def _accept(self, step: int, log: float) -> None:
         self._window.push(log)
         self._history.append([step, log])
@@ -146,10 +156,7 @@ class GradNormDetector(FamilyDetector):
         if self._age >= CLEAR_POINTS and typical < self._log_clear:
             self._end(f"; back to {format_value(norm)} at step {format_step(step.step)}")
         elif self._age >= self._rebase_after:
-            for at, value in list(self._recent):
-                self._accept(int(at), value + level)
-            self._end(f"; taken as usual after {format_count(self._age, 'point')}")
-            self._window.reset()
+            self._take_as_usual(level, f"; taken as usual after {format_count(self._age, 'point')}")
 
     def _open(self, step: Step, norm: float, level: float, first_step: int, severity: Severity) -> None:
         usual = math.exp(level)

@@ -11,7 +11,7 @@ from typing import Any
 
 from trainvitals.detect.base import FamilyDetector, Tuned
 from trainvitals.detect.baseline import Baseline
-from trainvitals.detect.findings import Context, format_change, format_count, format_step, format_value
+from trainvitals.detect.findings import EXPECTED, Context, format_change, format_count, format_step, format_value
 from trainvitals.detect.statistics import median
 from trainvitals.records import Event, Severity, Step
 
@@ -155,7 +155,7 @@ class LossDetector(FamilyDetector):
 
     def on_event(self, event: Event) -> None:
         if event.kind == "annotation" and self.incident is not None and self.context.is_silenced("loss_spike"):
-            self._end_incident("; expected, says a note")
+            self._end_incident(EXPECTED)
             self.baseline.rebase()
 
     def excess(self, value: float) -> float:

@@ -6,7 +6,7 @@ from collections import deque
 
 from trainvitals.detect.base import FamilyDetector, Tuned
 from trainvitals.detect.blocks import BlockMedians
-from trainvitals.detect.findings import Context, format_change, format_step
+from trainvitals.detect.findings import EXPECTED, Context, format_change, format_step
 from trainvitals.detect.loss import LossDetector
 from trainvitals.detect.statistics import median
 from trainvitals.records import Event, Severity, Step
@@ -51,7 +51,11 @@ class LevelShiftDetector(FamilyDetector):
         self._points += 1
         self._recent.append(value)
         reference = self._blocks.reference
-        if reference is not None and loss.is_warm and loss.incident is None and loss.sigma is not None:
+        if self.context.is_silenced("loss_level_shift"):
+            # A note says that the level changes: what it comes to is usual, and not what it was on the way.
+            self._sum, self._since_step = 0.0, step.step
+            self._blocks.keep_newest()
+        elif reference is not None and loss.is_warm and loss.incident is None and loss.sigma is not None:
             self._add(step, value, reference, max(loss.sigma, self._blocks.point_sigma))
         self._blocks.push(step.step, value)
 
@@ -61,7 +65,7 @@ class LevelShiftDetector(FamilyDetector):
 
     def on_event(self, event: Event) -> None:
         if event.kind == "annotation" and self.context.is_silenced("loss_level_shift"):
-            self._forget("; expected, says a note")
+            self._forget(EXPECTED)
             self._blocks.reset()
 
     def _forget(self, ending: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from trainvitals.detect.base import FamilyDetector, Tuned
 from trainvitals.detect.blocks import BlockMedians
-from trainvitals.detect.findings import Context, format_change, format_count, format_step, format_value
+from trainvitals.detect.findings import EXPECTED, Context, format_change, format_count, format_step, format_value
 from trainvitals.detect.loss import LossDetector
 from trainvitals.records import Event, Severity, Step
 
@@ -65,6 +65,13 @@ class LossTrendDetector(FamilyDetector):
         if not self._is_learning_judged:
             self._judge_learning(step, self._first_step)
         short, long = self._scales
+        if self.context.is_silenced("loss_drift"):
+            # What the level comes to under a note is usual, and not what it was on the way.
+            for blocks in self._scales:
+                blocks.push(step.step, value)
+                blocks.keep_newest()
+            self._best = None
+            return
         if short.push(step.step, value) and self._loss.is_warm:
             self._judge_drift(step, short, 3 * self._drift_excess)
             self._judge_plateau(step, short)
@@ -85,7 +92,7 @@ class LossTrendDetector(FamilyDetector):
         if event.kind != "annotation":
             return
         if self.context.is_silenced("loss_drift") or self.context.is_silenced("loss_level_shift"):
-            self._forget("; a note says that this is expected")
+            self._forget(EXPECTED)
 
     def _forget(self, ending: str) -> None:
         for blocks in self._scales:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from trainvitals.detect.base import FamilyDetector, Tuned
-from trainvitals.detect.findings import Context, format_change, format_step
+from trainvitals.detect.findings import EXPECTED, Context, format_change, format_step
 from trainvitals.detect.loss import LossDetector
 from trainvitals.detect.statistics import median, quartile_sigma
 from trainvitals.records import Event, Severity, Step
@@ -82,7 +82,7 @@ class ReboundDetector(FamilyDetector):
         if event.kind == "annotation":
             for rule in self.rules:
                 if self.context.is_silenced(rule):
-                    self.ledger.close(rule, None, "; expected, says a note")
+                    self.ledger.close(rule, None, EXPECTED)
 
     def _close(self, ending: str) -> None:
         for rule in self.rules:

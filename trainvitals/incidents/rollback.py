@@ -10,10 +10,11 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from trainvitals.incidents.damaged_values import DamagedValues
 from trainvitals.incidents.data_to_skip import DataToSkip, data_to_skip
 from trainvitals.incidents.lineage import Lineage
 from trainvitals.incidents.resume_command import ResumeCommand, resume_command
-from trainvitals.incidents.suspect import Attempt, is_about_weights, is_weight_rule, suspect_checkpoints
+from trainvitals.incidents.suspect import Attempt, is_about_weights, is_weight_rule, suspect_checkpoints, was_meant
 from trainvitals.records import CheckpointReport, CheckpointState, Event, Finding, Incident, Severity, VerificationLevel
 
 #: Weights are damaged before the loss shows it: so many steps lie between a safe one and an onset, and one logged point.
@@ -81,7 +82,9 @@ class Rollback:
 
 def recommend(inputs: RollbackInputs) -> Rollback:
     """The checkpoint to go back to, or none."""
-    inputs = replace(inputs, incidents=_episodes(inputs.incidents, inputs.findings))
+    by_id = {one.id: one for one in inputs.findings}
+    episodes = [one for one in _episodes(inputs.incidents, inputs.findings) if not was_meant(one, by_id)]
+    inputs = replace(inputs, incidents=episodes)
     trouble = _newest_trouble(inputs.incidents)
     onset = trouble.first_step if trouble is not None else None
     margins = _Margins(inputs.findings, inputs.gap_steps)
@@ -201,9 +204,10 @@ def _rejected(inputs: RollbackInputs, margins: _Margins) -> dict[str, str]:
     lineage = Lineage(inputs.attempts, max(1, inputs.gap_steps))
     suspects = suspect_checkpoints(inputs.checkpoints, inputs.incidents, inputs.findings, inputs.attempts, margins.steps)
     unrecovered = _unrecovered(inputs)
+    damaged = DamagedValues(inputs.checkpoints, inputs.attempts)
     found: dict[str, str] = {}
     for one in inputs.checkpoints:
-        reason = _unusable(one) or _after_onset(one, suspects) or _own_loss(one, unrecovered)
+        reason = _unusable(one) or _after_onset(one, suspects) or _own_loss(one, unrecovered) or damaged.reason(one)
         if not reason:
             number = lineage.abandoned_by(one)
             reason = "" if number is None else f"its history was given up: attempt {number} did not go on from it"
@@ -281,6 +285,8 @@ def _why(chosen: CheckpointReport, trouble: Incident | None, inputs: RollbackInp
         parts.append("was saved when the loss was healthy again")
     else:
         parts.append("no incident speaks against it")
+    if chosen.level is not VerificationLevel.LOAD and DamagedValues(inputs.checkpoints, ()).has_any:
+        parts.append("another one holds damaged numbers, so load this one first (checkpoint verify --level load)")
     if chosen.has_optimizer is False:
         parts.append("it holds no optimizer state, but neither does any other: expect a rebound")
     newer = [one for one in inputs.checkpoints if (one.step or 0) > (chosen.step or 0) and one.path in rejected]

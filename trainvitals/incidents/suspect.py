@@ -49,11 +49,12 @@ def suspect_checkpoints(
     """
     found: dict[str, int] = {}
     by_step = sorted((c for c in checkpoints if c.step is not None), key=_step)
-    attempt_of = {finding.id: finding.attempt for finding in findings}
+    by_id = {finding.id: finding for finding in findings}
+    attempt_of = {id_: finding.attempt for id_, finding in by_id.items()}
     ordered = sorted(attempts, key=lambda attempt: attempt.number)
     for incident in incidents:
         onset = incident.first_step
-        if onset is None or not is_about_weights(incident):
+        if onset is None or not is_about_weights(incident) or was_meant(incident, by_id):
             continue
         until, written_again_ns = _extent(incident, onset, attempt_of, ordered)
         first = bisect.bisect_left(by_step, onset - (margin_of(incident) if margin_of else 0), key=_step)
@@ -73,6 +74,13 @@ def _step(checkpoint: CheckpointReport) -> int:
 def is_about_weights(incident: Incident) -> bool:
     """Whether it is of at least ``warning`` and speaks of the weights."""
     return incident.severity.rank >= Severity.WARNING.rank and any(map(is_weight_rule, incident.rules))
+
+
+def was_meant(incident: Incident, by_id: Mapping[str, Finding]) -> bool:
+    """Whether a person's note ended all of it that speaks of the weights: a change of the data damages none."""
+    members = [by_id[id_] for id_ in incident.finding_ids if id_ in by_id]
+    grave = [one for one in members if is_weight_rule(one.rule) and one.severity.rank >= Severity.WARNING.rank]
+    return bool(grave) and not incident.is_open and all(one.data.get("is_expected") is True for one in grave)
 
 
 def is_weight_rule(rule: str) -> bool:

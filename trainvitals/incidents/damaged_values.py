@@ -1,0 +1,65 @@
+"""Weights that a load found to be damaged were damaged in the run: what it saved after them holds the same until it was loaded. Pure."""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Sequence
+
+from trainvitals.incidents.suspect import Attempt
+from trainvitals.records import CheckpointReport, CheckpointState, VerificationLevel
+
+#: What a load says of numbers that no training leaves behind (``trainvitals.checkpoints.load_values``); other damage is the file's own.
+SENTENCES = ("holds NaN (", "holds infinity (", "holds denormal numbers", "sampled weight tensors are all zero")
+
+
+def is_damaged_in_the_run(one: CheckpointReport) -> bool:
+    """Whether its files are as they were written and its numbers are damaged."""
+    return one.state is CheckpointState.CORRUPT and any(text in reason for reason in one.reasons for text in SENTENCES)
+
+
+class DamagedValues:
+    """Which checkpoints were saved after one with damaged numbers, by a process that may have held them."""
+
+    def __init__(self, checkpoints: Sequence[CheckpointReport], attempts: Sequence[Attempt]) -> None:
+        self._attempts = attempts
+        starts_ns = sorted(attempt.started_ns for attempt in attempts)
+        first: dict[int, CheckpointReport] = {}
+        for one in sorted((one for one in checkpoints if one.step is not None and is_damaged_in_the_run(one)), key=_step):
+            first.setdefault(bisect.bisect_right(starts_ns, one.modified_at_ns or 0), one)  # of each start the first
+        self._damaged = tuple(first.values())
+        sound = [one for one in checkpoints if one.state is CheckpointState.VERIFIED and one.level is VerificationLevel.LOAD]
+        self._sound_steps = sorted(_step(one) for one in sound)
+
+    @property
+    def has_any(self) -> bool:
+        """Whether there is one at all."""
+        return bool(self._damaged)
+
+    def reason(self, one: CheckpointReport) -> str:
+        """Why ``one`` is no way back, "" when nothing of this speaks against it."""
+        if one.step is None or one.level is VerificationLevel.LOAD:
+            return ""
+        for damaged in self._damaged:
+            step = _step(damaged)
+            has_healed = bisect.bisect_right(self._sound_steps, one.step) > bisect.bisect_right(self._sound_steps, step)
+            if one.step >= step and not has_healed and not self._went_back(damaged, step, one):
+                return f"the numbers in step {step:,} are damaged, and nothing has loaded this later one (checkpoint verify --level load)"
+        return ""
+
+    def _went_back(self, damaged: CheckpointReport, step: int, one: CheckpointReport) -> bool:
+        """Whether ``one`` is of a later start that went on from before the damage."""
+        if one.modified_at_ns is None or damaged.modified_at_ns is None:
+            return False
+        return any(
+            damaged.modified_at_ns <= attempt.started_ns <= one.modified_at_ns and start is not None and start < step
+            for attempt in self._attempts
+            for start in [_start(attempt)]
+        )
+
+
+def _step(one: CheckpointReport) -> int:
+    return one.step or 0
+
+
+def _start(attempt: Attempt) -> int | None:
+    return attempt.resumed_from_step if attempt.resumed_from_step is not None else attempt.first_step
