@@ -20,6 +20,12 @@ class Findings:
     notes: list[str] = field(default_factory=list)
     vanished: bool = False
 
+    def add(self, more: Findings) -> None:
+        """Take what was noticed elsewhere."""
+        for one in ("missing", "damaged", "unproven", "unreadable", "notes"):
+            getattr(self, one).extend(getattr(more, one))
+        self.vanished |= more.vanished
+
     @property
     def reasons(self) -> tuple[str, ...]:
         """All of them, worst first, bounded: a checkpoint of 10,000 bad files needs no 10,000 sentences."""

@@ -15,6 +15,9 @@ from typing import Any
 MAX_PICKLE_BYTES = 16 * 1024 * 1024
 MAX_OPCODES = 3_000_000
 MAX_TABLE_KEYS = 256
+#: Dictionaries and lists of one pickle, and values that wait for one: bounds memory to about 100 MB.
+MAX_CONTAINERS = 400_000
+MAX_STACK = 300_000
 MAX_KEPT_TEXT = 200
 #: Longer ones (a pickle may hold one of a million digits, which Python does not even print) are not kept.
 MAX_NUMBER = 1 << 63
@@ -122,6 +125,8 @@ def scan(raw: bytes) -> PickleScan:
             if number >= MAX_OPCODES:
                 raise PickleTooLong(f"it has more than {MAX_OPCODES} opcodes")
             machine.step(opcode, argument)
+            if number % 4096 == 0:
+                machine.check_limits()
     except (ValueError, IndexError, OverflowError, UnicodeError, KeyError, EOFError) as error:
         raise BadPickle(f"its opcodes do not fit together ({type(error).__name__})") from error
     return machine.found
@@ -160,6 +165,7 @@ class _Machine:
     def __init__(self) -> None:
         self.found = PickleScan()
         self._stack: list[Any] = []
+        self._containers = 0
         self._memo: dict[int, Any] = {}
 
     def step(self, opcode: pickletools.OpcodeInfo, argument: Any) -> None:
@@ -211,8 +217,14 @@ class _Machine:
         else:
             self._generic(opcode, argument)
 
+    def check_limits(self) -> None:
+        """Raises ``PickleTooLong``."""
+        if self._containers > MAX_CONTAINERS or len(self._stack) > MAX_STACK:
+            raise PickleTooLong("it holds more objects than are looked at")
+
     def _container(self, name: str) -> None:
         stack = self._stack
+        self._containers += 1
         if name == "EMPTY_DICT":
             stack.append(Table())
         elif name == "EMPTY_LIST":

@@ -150,9 +150,15 @@ def _check_files(listing: Listing, findings: Findings) -> None:
         name = entry.name
         if TEMPORARY_NAME.search(name) or name == MARKER or _INDEX.match(name) or name.startswith(inside):
             continue
+        here = Findings()
         if name.endswith(".safetensors"):
-            parts.check_safetensors(listing, entry, findings, expected.get(name))
+            parts.check_safetensors(listing, entry, here, expected.get(name))
         elif name.endswith(parts.TORCH_ENDINGS):
-            parts.check_torch(listing, entry, findings)
+            parts.check_torch(listing, entry, here)
         elif name.endswith(".json"):
-            parts.read_json(listing, name, findings, allow_nonfinite=True, is_long=True)
+            parts.read_json(listing, name, here, allow_nonfinite=True, is_long=True)
+        if not (_is_known(name) or name in expected or name.endswith(".safetensors")):
+            # A file that the Trainer does not write may be of any kind (openvino_model.bin, JSON with comments): nothing resumes from it.
+            here.notes += here.damaged
+            here.damaged.clear()
+        findings.add(here)

@@ -1,0 +1,66 @@
+"""Files that no trainer wrote, or that were made to cost memory, beside or in a good checkpoint."""
+
+import pickle
+import subprocess
+import sys
+
+import checkpoint_makers as make
+import content_makers as made
+import pytest
+
+from trainvitals.checkpoints import inspect
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("openvino_model.bin", b"\x00\x01raw"),
+        ("notes.json", b"// JSON5\n{a: 1,}"),
+        ("rows.json", b"{}\n{}\n"),
+        ("empty.json", b""),
+        ("empty.bin", b""),
+    ],
+)
+def test_a_strangers_file_in_a_good_checkpoint_is_told_and_no_damage(tmp_path, name, content):
+    directory = make.huggingface(tmp_path, 500)
+    (directory / name).write_bytes(content)
+    report = inspect(str(directory))
+    assert report.state == "verified"
+    assert any(name in reason for reason in report.reasons)
+
+
+@pytest.mark.parametrize(
+    "name", ["config.json", "optimizer.pt", "scheduler.pt", "model.safetensors", "rng_state.pth", "trainer_state.json"]
+)
+def test_an_empty_file_of_the_trainer_is_damage(tmp_path, name):
+    directory = make.huggingface(tmp_path, 500)
+    (directory / name).write_bytes(b"")
+    assert inspect(str(directory)).state == "corrupt"
+
+
+def test_a_shard_that_the_index_names_is_never_a_strangers(tmp_path):
+    directory = make.huggingface(tmp_path, 500, shards=2)
+    file = directory / "model-00002-of-00002.safetensors"
+    file.write_bytes(made.flipped(file.read_bytes(), 8))
+    assert inspect(str(directory)).state == "corrupt"
+
+
+@pytest.mark.parametrize("kind", ["dictionaries", "memo", "stack"])
+def test_a_small_pickle_of_millions_of_objects_costs_no_memory(tmp_path, kind):
+    body = {"dictionaries": b"}" * 2_900_000, "memo": b"}\x94" * 1_400_000, "stack": b"N" * 2_900_000}[kind]
+    path = tmp_path / "model.pt"
+    path.write_bytes(make.torch_zip_bytes(pickled=b"\x80\x04](" + body + b"e."))
+    code = (
+        "import resource, sys; from trainvitals.checkpoints import inspect;"
+        "before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss; state = inspect(sys.argv[1]).state;"
+        "print(state, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)"
+    )
+    ended = subprocess.run([sys.executable, "-c", code, str(path)], capture_output=True, text=True, timeout=120, check=True)
+    state, kib = ended.stdout.split()
+    assert (state, int(kib) < 150_000) == ("complete", True)
+
+
+def test_a_large_honest_pickle_is_still_scanned(tmp_path):
+    state = {"state": {number: {"exp_avg": number, "step": 5.0} for number in range(50_000)}}
+    (tmp_path / "model.pt").write_bytes(make.torch_zip_bytes(storages=(), pickled=pickle.dumps(state, 2)))
+    assert inspect(str(tmp_path / "model.pt")).state == "verified"
