@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import time
 from dataclasses import dataclass
@@ -92,6 +93,13 @@ def test_what_is_safe_what_a_restart_loads_and_what_is_kept_are_marked() -> None
         for path, text in zip(one["customdata"], one["hovertext"], strict=True)
     }
     assert "safe · kept from deletion" in told["/c/400"] and "a restart loads it" in told["/c/500"]
+
+
+def test_no_ring_is_drawn_around_what_an_earlier_attempt_left_damaged_at_a_path_that_is_kept_now() -> None:
+    damaged, whole = report(400, CheckpointState.CORRUPT, modified_at_ns=1), report(400, modified_at_ns=99)
+    drawn = json.loads(timeline_json([whole], TRIES, "dark", [(1, damaged), (2, whole)], {}, Around(pinned=[whole.path])))
+    (kept,) = [one for one in drawn["data"] if one["name"] == "kept"]
+    assert len(base64.b64decode(kept["x"]["bdata"])) == 4, "one whole number: the ring of the newer one"
 
 
 def test_deleted_ones_are_faint_and_failed_saves_are_crosses() -> None:

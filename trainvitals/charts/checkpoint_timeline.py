@@ -89,6 +89,7 @@ def timeline_json(
     onsets = _onsets(drawn, checkpoints, suspects)
     traces = [
         *attempt_lines(colours, lanes, attempts),
+        *_kept(colours, lanes, _current(drawn, checkpoints), around, _size(lanes, drawn, x_range)),
         *_markers(colours, lanes, drawn, onsets, around, _size(lanes, drawn, x_range)),
         *_failed(colours, lanes, failed),
         *start_marks(colours, lanes, around.starts),
@@ -204,6 +205,22 @@ def _size(lanes: Sequence[int], drawn: Sequence[Placed], x_range: tuple[float, f
     return next(size for pixels, size in SIZES if least_px >= pixels)
 
 
+def _current(drawn: Sequence[Placed], checkpoints: Sequence[CheckpointReport]) -> list[Placed]:
+    """Without what an earlier attempt left at a path that was written again."""
+    now_ns = {one.path: one.modified_at_ns for one in checkpoints}
+    return [(lane, one) for lane, one in drawn if one.modified_at_ns == now_ns.get(one.path)]
+
+
+def _kept(
+    colours: Mapping[str, str], lanes: Sequence[int], current: Sequence[Placed], around: Around, size: int
+) -> list[dict[str, Any]]:
+    kept = [(lane, one) for lane, one in current if one.path in around.pinned]
+    if not kept:
+        return []
+    ring = {"symbol": "circle-open", "size": size + 10, "color": colours["paused"], "line": {"width": 2}}
+    return [_at(lanes, kept) | {"mode": "markers", "hoverinfo": "skip", "name": "kept", "meta": {"kind": "kept"}, "marker": ring}]
+
+
 def _markers(
     colours: Mapping[str, str],
     lanes: Sequence[int],
@@ -213,12 +230,6 @@ def _markers(
     size: int,
 ) -> list[dict[str, Any]]:
     traces: list[dict[str, Any]] = []
-    kept = [(lane, one) for lane, one in drawn if one.path in around.pinned]
-    if kept:
-        traces.append(_at(lanes, kept) | {
-            "mode": "markers", "hoverinfo": "skip", "name": "kept", "meta": {"kind": "kept"},
-            "marker": {"symbol": "circle-open", "size": size + 10, "color": colours["paused"], "line": {"width": 2}},
-        })  # fmt: skip
     looks = [(state, look, False) for state, look in LOOKS.items()] + [(state, SUSPECT_LOOK, True) for state in LOOKS]
     for state, (role, glyph), is_suspect in looks:
         found = [(lane, one) for lane, one in drawn if one.state is state and (id(one) in onsets) is is_suspect]
@@ -281,8 +292,7 @@ def _labels(
     checkpoints: Sequence[CheckpointReport],
 ) -> list[dict[str, Any]]:  # fmt: skip
     """What is safe stands below its marker, what a restart loads above it: often it is one and the same."""
-    now_ns = {one.path: one.modified_at_ns for one in checkpoints}
-    current = [(lane, one) for lane, one in drawn if one.modified_at_ns == now_ns.get(one.path)]
+    current = _current(drawn, checkpoints)
     labels = []
     for glyph, text, paths, shift, role in (
         ("▲", "safe", (around.recommended,), -19, "ok_text"),
