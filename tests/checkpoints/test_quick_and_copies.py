@@ -110,6 +110,14 @@ def test_the_command_keeps_hashes_and_looks_quickly_before_a_resume(tmp_path, ca
     make.huggingface(tmp_path / "other", 700)
     assert main(["checkpoint", "verify", str(tmp_path / "other"), "--quick", "--record", record]) == 2
     assert "were not verified before" in capsys.readouterr().out
+    deep = ["checkpoint", "verify", str(tmp_path / "other"), "--level", "content", "--record", record]
+    assert main(deep) == 0
+    assert "1 of 1 did not reach level content" in capsys.readouterr().err
+    assert main(["checkpoint", "verify", str(tmp_path / "other"), "--quick", "--record", record]) == 2
+    assert "once more" in capsys.readouterr().out
+    assert main(deep) == 0
+    assert "did not reach" not in capsys.readouterr().err
+    assert main(["checkpoint", "verify", str(tmp_path / "other"), "--quick", "--record", record]) == 0
     (tmp_path / "c" / "checkpoint-500" / "optimizer.pt").write_bytes(b"")
     assert main(["checkpoint", "verify", str(tmp_path / "c"), "--quick", "--record", record]) == 1
 

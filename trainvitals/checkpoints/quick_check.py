@@ -169,9 +169,11 @@ def _judged(report: CheckpointReport, look: _Look, count: int, left: int, clock:
         findings.notes.append(f"{printable(look.changed[0])} and {len(look.changed) - 1} more have a new modification time")
     lacking = [name for name in look.unknown if any(one.name == name and one.size for one in look.listing.entries)]
     if lacking:
-        findings.unproven.append(
-            f"{len(lacking)} files were not verified before, such as {printable(lacking[0])}: verify with --level content --record DIR"
-        )
+        once = [name for name in lacking if name in look.record.files]
+        how = "verify with --level content --record DIR"
+        if once:
+            how = "what holds no checksum is hashed by the first look and proven by the second: " + how + " once more"
+        findings.unproven.append(f"{len(lacking)} files were not verified before, such as {printable(lacking[0])}: {how}")
     reasons = (*findings.reasons, *report.reasons)
     if findings.missing:
         return replace(report, state=CheckpointState.INCOMPLETE, level=None, reasons=reasons)

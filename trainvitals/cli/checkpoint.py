@@ -95,11 +95,15 @@ def run(args: argparse.Namespace) -> int:
         if args.json:
             print(json.dumps(_to_json(report)), flush=True)  # noqa: T201
     if not args.json:
-        _table(reports, with_all_reasons=args.action == "show" or args.quick)
+        is_deep = level in (VerificationLevel.CONTENT, VerificationLevel.LOAD)
+        _table(reports, with_all_reasons=args.action == "show" or args.quick or is_deep)
         if args.action == "list":
             _choices(args.directory, reports)
     if not reports and not unreadable:
         _say(f"No checkpoints in {printable(args.directory)}.")
+    below = [report for report in reports if report.level is not level and report.state not in BAD]
+    if below and not args.quick and not args.share and args.level:
+        _say(f"{len(below)} of {len(reports)} did not reach level {level}: the reasons say what is not proven.")
     for trouble in kept.troubles:
         _say(trouble)
     for report in reports:

@@ -98,7 +98,7 @@ def _check_names(listing: Listing, has_optimizer: bool, world_size: int | None, 
     if MARKER not in names:
         findings.missing.append(f"{MARKER} is missing: it is written last, so the save did not finish")
     if not any(_WEIGHTS.match(name) for name in names):
-        findings.missing.append("no model weights")
+        findings.missing.append("no model weights (model.safetensors, pytorch_model.bin, their shards or those of an adapter)")
     parts.check_shards(names, findings)
     ranks = _ranks(names)
     count, first = grid.lacking(ranks, world_size)
