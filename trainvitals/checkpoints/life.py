@@ -13,6 +13,11 @@ from trainvitals.checkpoints.schedule import Job
 from trainvitals.checkpoints.verifier import Outcome
 from trainvitals.records import CheckpointReport, CheckpointState
 
+#: Seconds of one look at a structure; of an ordinary checkpoint it takes milliseconds.
+SLOW_LOOK_S = 1.0
+#: Looks that would fit into the rest after the first slow one, and the longest rest.
+REST_OF_A_LOOK = 10.0
+MAX_REST_S = 600.0
 BAD = (CheckpointState.INCOMPLETE, CheckpointState.CORRUPT)
 
 
@@ -35,6 +40,7 @@ class Known:
 
     signature: of the files at the last scan; seen ``scans`` times in a row, first at ``since_s`` (monotonic). names: of the
     fullest state it had. judged: the signature that the report's verdict is about. pending: a bad verdict that waits.
+    rest_until_s: monotonic, no look at the structure before; slow_looks: so many in a row took long.
     looked: the signature whose content was looked at, at ``looked_at_ns``; round_ns: when a look that has not ended began.
     """
 
@@ -54,6 +60,8 @@ class Known:
     could_not_read: bool = False
     round_ns: int = 0
     pending: Inspection | None = field(default=None, repr=False)
+    rest_until_s: float = 0.0
+    slow_looks: int = 0
 
 
 def first_sight(path: str, seen: Inspection, is_newest: bool, now_s: float) -> Known:
@@ -101,9 +109,19 @@ def changed(known: Known, seen: Inspection, is_newest: bool, now_s: float) -> No
     known.is_unreadable = seen.is_unreadable
 
 
+def took(known: Known, look_s: float, now_s: float) -> None:
+    """A look at the structure took this long. After a slow one the next waits, longer each time: a checkpoint that changes for ever
+    must not keep the thread busy that looks at all of them. The first look of each waits for nothing."""
+    if look_s <= SLOW_LOOK_S:
+        known.slow_looks = 0
+        return
+    known.rest_until_s = now_s + min(MAX_REST_S, look_s * REST_OF_A_LOOK * 2.0 ** min(known.slow_looks, 10))
+    known.slow_looks += 1
+
+
 def wants_judgement(known: Known, now_s: float, patience: Patience) -> bool:
     """Whether the structure should be looked at now; the signature was the same in this scan and the one before."""
-    if known.scans < 2:
+    if known.scans < 2 or (known.pending is None and now_s < known.rest_until_s):
         return False
     if known.report.state is CheckpointState.DELETING:
         return now_s - known.since_s >= (patience.deleting_s if known.was_complete else patience.settle_s)

@@ -9,7 +9,7 @@ from typing import Any
 
 from trainvitals.checkpoints import discovery, files, life
 from trainvitals.checkpoints.files import Listing, Unreadable, Vanished, printable
-from trainvitals.checkpoints.inspection import look_at, stored_path
+from trainvitals.checkpoints.inspection import Inspection, look_at, stored_path
 from trainvitals.checkpoints.life import Known, Patience
 from trainvitals.checkpoints.names import final_name
 from trainvitals.checkpoints.save_pauses import SavePauses
@@ -174,7 +174,9 @@ class CheckpointWatcher:
             return
         presence = look_at(seen, VerificationLevel.PRESENCE)
         if known is None or known.report.state is CheckpointState.DELETED:
-            self._known[path] = life.first_sight(path, presence, is_newest, now_s)
+            anew = self._known[path] = life.first_sight(path, presence, is_newest, now_s)
+            if known is not None:  # deleted and written again
+                anew.rest_until_s, anew.slow_looks = known.rest_until_s, known.slow_looks
         else:
             known.absent_scans = 0
             stood_still_s, was_writing = now_s - known.since_s, known.report.state is CheckpointState.WRITING
@@ -198,7 +200,7 @@ class CheckpointWatcher:
         now_s = self._clock.monotonic_s()
         if not life.wants_judgement(known, now_s, self._patience):
             return
-        inspection = known.pending or look_at(seen, VerificationLevel.STRUCTURE, self._run)
+        inspection = known.pending or self._look(known, seen)
         if inspection.has_vanished or self._has_changed(known):
             # The verdict is about files that are no more as they were: look again when they stand still.
             known.scans, known.since_s, known.pending = 1, now_s, None
@@ -206,6 +208,14 @@ class CheckpointWatcher:
         if inspection.is_unreadable:
             self._trouble(f"{printable(known.path)}: {next(iter(inspection.report.reasons), 'cannot be read')}.")
         life.judged(known, inspection, _is_newest(seen, newest_ns), now_s, self._pauses.patience(self._patience))
+
+    def _look(self, known: Known, seen: Listing) -> Inspection:
+        started_s = self._clock.monotonic_s()
+        try:
+            return look_at(seen, VerificationLevel.STRUCTURE, self._run)
+        finally:
+            now_s = self._clock.monotonic_s()
+            life.took(known, now_s - started_s, now_s)
 
     def _deepen(self, verifier: Verifier, newest_ns: int) -> None:
         """Take what looks at the content found, and offer what there is for the next."""
