@@ -24,7 +24,8 @@ def candidate(step, **values):
 def test_a_wanted_one_comes_before_the_newest_and_before_a_look_that_was_interrupted():
     every = [candidate(3), candidate(2), candidate(1, round_ns=5)]
     job = next_job(every, 0, Policy(), {"/c/2"})
-    assert (job.path, job.is_urgent, job.level) == ("/c/2", True, VerificationLevel.CONTENT)
+    assert (job.path, job.is_urgent, job.level) == ("/c/2", True, VerificationLevel.LOAD)
+    assert next_job(every, 0, Policy(loads="off"), {"/c/2"}).level is VerificationLevel.CONTENT
 
 
 @pytest.mark.parametrize(("contents", "expected"), [("all", "/c/2"), ("newest", "/c/2"), ("off", None)])

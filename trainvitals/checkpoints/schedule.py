@@ -16,7 +16,7 @@ _ELIGIBLE = (CheckpointState.VERIFIED, CheckpointState.COMPLETE)
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """contents: which are read. mb_per_s: for all that can wait, 0 = no limit. loads: which are loaded in a child. recheck_days: 0 = never again."""
+    """contents: which are read. mb_per_s: for all that can wait, 0 = no limit. loads: whether the newest and the wanted are loaded in a child. recheck_days: 0 = never again."""
 
     contents: Literal["all", "newest", "off"] = "all"
     mb_per_s: float = 200.0
@@ -65,9 +65,9 @@ def next_job(candidates: Sequence[Candidate], now_ns: int, policy: Policy, wante
     never.sort(key=lambda one: (one.report.path not in wanted, one is not newest, one.round_ns == 0))
     again.sort(key=lambda one: (one.round_ns == 0, one.looked_at_ns))
     for one in (*never, *again):
-        is_newest = one is newest
-        level = VerificationLevel.LOAD if is_newest and policy.loads == "newest" else VerificationLevel.CONTENT
-        return Job(one.path, one.signature, level, is_newest or one.report.path in wanted, one.round_ns or now_ns)
+        is_urgent = one is newest or one.report.path in wanted
+        level = VerificationLevel.LOAD if is_urgent and policy.loads == "newest" else VerificationLevel.CONTENT
+        return Job(one.path, one.signature, level, is_urgent, one.round_ns or now_ns)
     return None
 
 
