@@ -59,6 +59,14 @@ def test_minutes_later_the_warning_leads_and_the_death_stands_beside_it() -> Non
     assert found.automatic.startswith("Over since 5 min") and "attempt 2 started from step 1,200" in found.automatic
 
 
+def test_a_loss_that_came_back_by_itself_stands_beside_what_is_open_at_once() -> None:
+    slow = incident("throughput_drop", Severity.WARNING, "throughput 37 % below usual", 10)
+    spike = incident("loss_spike", Severity.CRITICAL, "loss 1.85 → 6.35; back to 1.95", 90, 60)
+    found = verdict(run(slow, spike, attempt=1, attempt_started_ns=NOW - 600 * S))
+    assert (found.word, found.headline) == (VerdictWord.SLOW, "throughput 37 % below usual")
+    assert found.automatic == "Over since 1 min 0 s: loss 1.85 → 6.35; back to 1.95."
+
+
 def test_what_is_worse_than_all_that_is_over_speaks_alone() -> None:
     sick = incident("loss_divergence", Severity.CRITICAL, "loss 1.53 → 2.20", 20)
     assert verdict(run(sick, damaged(3), dead())).headline == "loss 1.53 → 2.20"
@@ -137,7 +145,7 @@ def test_a_death_that_is_one_incident_with_a_slow_node_is_over_when_only_the_nod
         Finding("dead", "run_dead", "f", Severity.CRITICAL, 1_301, 1_301, 1_301, 1, NOW - 5 * S, None, None, DEATH, False),
     ]  # fmt: skip
     found = verdict(run(both, findings=findings, attempt_started_ns=NOW - 3 * S))
-    assert (found.word, found.tone) == (VerdictWord.SLOW, "warning")
+    assert (found.word, found.tone) == (VerdictWord.ATTENTION, "warning"), "a word of its own sentence"
     assert found.headline == (
         "the trainer ended after step 1,653: FloatingPointError (21:00:18 UTC); attempt 2 started from step 1,200. "
         "Still open: throughput 37 % below usual"

@@ -100,3 +100,14 @@ def test_a_grad_norm_far_above_the_usual_one_is_evidence_also_when_no_rule_told_
     numerics = by_layer("loss_divergence", replace(RAN_AWAY, grad_norm_now=6.08, grad_norm_usual=1.053))["numerics"]
     assert (numerics.mark, numerics.title) == ("!", "Grad norm 6× what it was")
     assert by_layer("loss_divergence", replace(RAN_AWAY, grad_norm_now=1.6, grad_norm_usual=1.053))["numerics"].mark == "–"
+
+
+def test_weights_on_the_disk_that_are_no_numbers_are_a_matter_of_numbers() -> None:
+    told = replace(
+        finding("checkpoint_corrupt", 3_802),
+        message="checkpoint a.pt is corrupt: tensor w in a.pt holds NaN (9 of 9 sampled values)",
+    )
+    numerics = by_layer("checkpoint_corrupt", replace(RAN_AWAY, findings=[told]))["numerics"]
+    assert (numerics.mark, numerics.title) == ("!", "Weights on the disk are no numbers") and "holds NaN" in numerics.evidence
+    cut = replace(told, message="checkpoint a.pt is corrupt: truncated")
+    assert by_layer("checkpoint_corrupt", replace(RAN_AWAY, findings=[cut]))["numerics"].mark == "–"

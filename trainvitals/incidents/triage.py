@@ -5,6 +5,7 @@ The order of the checks never changes; the first suspect (``symptoms``) says whe
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -23,6 +24,8 @@ GRAD_NORM_TIMES = 3.0
 CODE_FAULTS = frozenset({"config_error", "exception", "cuda_error", "crashed"})
 #: Exceptions by which a program gives up on its own numbers.
 NUMERIC_ERRORS = frozenset({"FloatingPointError", "OverflowError"})
+#: How the deepest look at a checkpoint names weights that are damaged as numbers (``checkpoints.load_values``).
+_BAD_NUMBERS = re.compile(r" holds (?:NaN|infinity|denormal numbers)| are all zero")
 BAD_NODE_STATES = frozenset({"warn", "fail", "lost", "silent"})
 
 
@@ -281,6 +284,9 @@ def _numerics(rule: str, evidence: Evidence) -> Check:
         return Check("numerics", "!", f"Not a finite number: {shown}", f"{gave_up}{SYMPTOMS['occasional NaN'].action}")
     if death is not None:
         return Check("numerics", "!", "The trainer gave up on its numbers", f"{gave_up}{SYMPTOMS['occasional NaN'].action}")
+    on_disk = next((f for f in evidence.findings if f.rule.startswith("checkpoint_") and _BAD_NUMBERS.search(f.message)), None)
+    if on_disk is not None:
+        return Check("numerics", "!", "Weights on the disk are no numbers", _sentence(on_disk.message[:300]))
     if not _is_about_training(rule):
         return Check("numerics", "–", "Not a matter of numbers", "All newest values are finite.")
     overflow = [e for e in evidence.events if e.kind == "message" and ("overflow" in e.text.lower() or "skipp" in e.text.lower())]

@@ -275,7 +275,7 @@ def _open(word: VerdictWord, incident: Incident, inputs: VerdictInputs, is_watch
 
 
 def _beside(found: Verdict, incident: Incident, inputs: VerdictInputs) -> Verdict:
-    """With what was worse than ``incident`` and is over: first while it is fresh, then beside it. A warning never hides it."""
+    """With what was worse than ``incident`` and is over: a death or a hang first while it is fresh, then beside it. A warning never hides it."""
     worse = [one for one in deciding.recovered(inputs.incidents, inputs.now_ns) if one.severity.rank > incident.severity.rank]
     if not worse:
         return found
@@ -286,10 +286,11 @@ def _beside(found: Verdict, incident: Incident, inputs: VerdictInputs) -> Verdic
         len(worse) - 1,
     )
     age_s = (inputs.now_ns - (gravest.closed_at_ns or 0)) / 1e9
-    if age_s > deciding.RECOVERED_LOUD_S:
+    if age_s > deciding.RECOVERED_LOUD_S or not set(gravest.rules) & (STOPPED_RULES | HUNG_RULES):
         return replace(found, automatic=f"{found.automatic} Over since {span(age_s)}: {words}.".strip())
     decision = found.decision.replace("Training itself is fine. Look at this", "Training goes on. Look at what is open")
-    return replace(found, headline=f"{words}. Still open: {found.headline}", decision=decision)
+    word = VerdictWord.ATTENTION if found.word is VerdictWord.SLOW else found.word
+    return replace(found, word=word, headline=f"{words}. Still open: {found.headline}", decision=decision)
 
 
 def _paused(inputs: VerdictInputs, incident: Incident | None) -> Verdict:
