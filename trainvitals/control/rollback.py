@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from pathlib import Path
 
@@ -19,15 +20,16 @@ def rollback_commands(run_dir: str | Path, checkpoint: str | Path, by: str, reas
         if not path.isprintable():
             return [f"# no commands to copy: a path holds control characters, {path!a}"]
     directory, path = shlex.quote(str(run_dir)), shlex.quote(str(target))
-    parent, name = shlex.quote(str(target.parent)), shlex.quote(target.name)
+    parent, numbers = shlex.quote(str(target.parent)), re.findall(r"[0-9]{1,15}", target.name)
+    step = str(int(numbers[0])) if len(numbers) == 1 else f"STEP_OF_{shlex.quote(target.name)}"
     return [
-        f"{me} checkpoint verify {path}",
+        f"{me} checkpoint verify {path} --level load",
         f"{me} control stop {directory} {signed} --wait 600",
         f"{me} control resume {directory} {signed} --wait 0",
         f"# start the trainer again from {path}, in its own way:",
-        f"#   Megatron-LM:     --load {parent} --ckpt-step NUMBER_OF_{name}",
-        f"#   Hugging Face:    trainer.train(resume_from_checkpoint={path})",
-        f"#   torchtitan:      --checkpoint.load_step NUMBER_OF_{name}",
+        f"#   Megatron-LM:     --load {parent} --ckpt-step {step}",
+        f"#   Hugging Face:    trainer.train(resume_from_checkpoint={str(target)!r})",
+        f"#   torchtitan:      --checkpoint.load_step {step}",
     ]
 
 
