@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import shutil
 from pathlib import Path
 
@@ -36,13 +37,13 @@ def test_after_a_slow_look_the_next_of_that_checkpoint_waits_longer_each_time_an
     make.huggingface(tmp_path, 1)
     for number in range(720):  # two hours; it changes every half minute and stands still in between
         if number % 3 == 0:
-            (tmp_path / "checkpoint-1" / "config.json").write_text('{"number": %d}' % number)
+            (tmp_path / "checkpoint-1" / "config.json").write_text(f'{{"number": {number}}}')
         if number % 60 == 0:
             make.huggingface(tmp_path, 100 + number)
         clock.advance(SCAN_S)
         watched.scan()
     slow = [when for name, when in looks if name == "checkpoint-1"]
-    gaps = [later - earlier for earlier, later in zip(slow, slow[1:], strict=False)]
+    gaps = [later - earlier for earlier, later in itertools.pairwise(slow)]
     assert slow[0] <= 3 * SCAN_S and gaps == sorted(gaps[:4]) + gaps[4:]
     assert gaps[0] >= 80 and all(gap >= 600 for gap in gaps[3:]) and max(gaps) < 700
     assert len({name for name, _ in looks}) == 1 + 12, "each of the others was looked at"
