@@ -22,7 +22,7 @@ MAY_IMPORT = {
     "settings_sections": set(),
     "settings_page": {"settings", "settings_sections"},
     "attempts": BASE,
-    "control": {"errors", "clock"},
+    "control": {"errors", "clock", "masking"},
     "hook": {"errors", "clock", "control", "masking", "manifest"},
     "logs": BASE,
     "detect": BASE,
