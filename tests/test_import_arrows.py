@@ -21,6 +21,7 @@ MAY_IMPORT = {
     "settings": BASE | {"settings_sections", "detect.tunables", "logs.registry"},
     "settings_sections": set(),
     "settings_page": {"settings", "settings_sections"},
+    "access": {"settings_sections"},
     "attempts": BASE,
     "control": {"errors", "clock", "masking"},
     "hook": {"errors", "clock", "control", "masking", "manifest"},
@@ -31,7 +32,7 @@ MAY_IMPORT = {
     "incidents": BASE,
     "watch": BASE | {"settings", "attempts", "control", "logs", "detect", "checkpoints", "store", "incidents"},
     "charts": BASE | {"incidents"},
-    "web": BASE | {"settings", "control", "store", "incidents", "charts"},
+    "web": BASE | {"access", "settings", "control", "store", "incidents", "charts"},
     "demo": BASE | {"hook", "control", "checkpoints", "store"},
 }
 STANDARD_LIBRARY_ONLY = {"hook", "control", "errors", "clock", "masking", "manifest"}

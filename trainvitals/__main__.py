@@ -25,6 +25,7 @@ COMMANDS = {
     "detect": ("detect", "findings in a log or a CSV of a curve, as JSON lines"),
     "checkpoint": ("checkpoint", "list, verify or show the checkpoints in a directory"),
     "control": ("control", "pause, resume, checkpoint or stop a run through its control file"),
+    "audit": ("audit", "check the audit of a run, a chain of hashes, or show its newest records"),
     "annotate": ("annotate", "tell the watchdog of a run what was changed on purpose: it silences what that explains"),
     "spool": ("spool", "what waits on this machine for the store: list it, send refused points again or drop them, deliver it"),
     "store": ("store", "check, set up or copy the store that the settings name"),

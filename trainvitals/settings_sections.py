@@ -58,6 +58,7 @@ class RunSettings:
         "auto", "the one source of steps; auto = the hook's file if there is one", choices=("auto", "hook", "log")
     )
     gpus: int = setting(0, "GPUs of the run, 0 = not said; used for GPU-hours")
+    gpu_hour_price: float = setting(0.0, "price of one GPU-hour in your currency, 0 = not said; used for what a pause costs")
     total_steps: int = setting(0, "planned number of steps, 0 = not said; used for the time left")
     checkpoint_every_steps: int = setting(0, "planned steps between checkpoints, 0 = learnt")
     lr_schedule: LrScheduleSettings = field(
@@ -72,6 +73,14 @@ class RunSettings:
     resume_command: str = setting(
         "", "shell command that starts the trainer from a checkpoint, with {checkpoint} and {step} written bare; shown, never run"
     )
+
+
+@dataclass(frozen=True)
+class AccessSettings:
+    """One ``[access.runs."PATTERN"]`` table: who may act on the runs of that name. Details: docs/control.md."""
+
+    operators: tuple[str, ...] = setting((), 'names of those who may act on the run; "*" = everybody')
+    viewers: tuple[str, ...] = setting((), "names of those who may only look; empty = everybody else")
 
 
 @dataclass(frozen=True)

@@ -117,6 +117,13 @@ def why_not(run_dir: RunDir, run: str, kind: str) -> str:
     return ""
 
 
+def watcher_of(run_dir: RunDir) -> Watcher | None:
+    """What the watchdog here said of itself last; None when it said nothing. Raises ``InputError``, ``ControlError``, ``OSError``."""
+    path = requests_dir(run_dir) / WATCHER_FILE
+    data = files.read_bytes(path)
+    return None if data is None else Watcher.from_json(data, str(path))
+
+
 def answer_to(run_dir: RunDir, request: WatchRequest) -> Answer | None:
     """The answer to a request, None when there is none yet. Raises ``InputError``, ``ControlError``, ``OSError``."""
     path = requests_dir(run_dir) / ANSWERED_DIR / request.name
