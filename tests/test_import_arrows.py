@@ -31,6 +31,7 @@ MAY_IMPORT = {
     "store": BASE,
     "incidents": BASE,
     "watch": BASE | {"settings", "attempts", "control", "logs", "detect", "checkpoints", "store", "incidents"},
+    "supervisor": BASE | {"settings", "settings_sections", "attempts", "control", "logs", "checkpoints", "store", "incidents"},
     "charts": BASE | {"incidents"},
     "web": BASE | {"access", "settings", "control", "store", "incidents", "charts"},
     "demo": BASE | {"hook", "control", "checkpoints", "store"},
@@ -47,7 +48,7 @@ LIBRARY_OF = {
 OUTSIDE_OF = {
     "streamlit": {"pages", "app"},
     "pynvml": {"collectors"},
-    "subprocess": {"watch", "checkpoints", "demo", "hook", "cli", "collectors", "tests", "bench"},
+    "subprocess": {"watch", "supervisor", "checkpoints", "demo", "hook", "cli", "collectors", "tests", "bench"},
 }
 
 

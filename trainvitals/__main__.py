@@ -20,6 +20,7 @@ COMMANDS = {
     "demo": ("demo", "a small real training run with faults on a schedule, and everything else, on this machine"),
     "up": ("up", "all parts for one machine as child processes, restarted when they die"),
     "watch": ("watch", "the watchdog of one run"),
+    "run": ("run", "supervise a trainer: start it, say why it ended, start it again from the newest safe checkpoint"),
     "import": ("import_", "back-fill logs, trainer_state.json, CSV or event files of a run into the store"),
     "parse": ("parse", "a trainer's log as JSON lines of steps and events"),
     "detect": ("detect", "findings in a log or a CSV of a curve, as JSON lines"),

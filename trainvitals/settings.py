@@ -30,13 +30,14 @@ from trainvitals.settings_sections import (
     RetentionSettings,
     RunSettings,
     SpoolSettings,
+    SupervisorSettings,
     WatchSettings,
     setting,
 )
 
 __all__ = [
     "SECTIONS", "AccessSettings", "BreakerSettings", "DashboardSettings", "FormatSettings", "GpuSettings", "InfluxdbSettings", "LogSettings",
-    "RetentionSettings", "RunSettings", "Settings", "SpoolSettings", "WatchSettings", "default_directory", "default_store",
+    "RetentionSettings", "RunSettings", "Settings", "SpoolSettings", "SupervisorSettings", "WatchSettings", "default_directory", "default_store",
     "load", "parse",
 ]  # fmt: skip
 
@@ -66,6 +67,7 @@ class Settings:
     retention: RetentionSettings = field(default_factory=RetentionSettings)
     dashboard: DashboardSettings = field(default_factory=DashboardSettings)
     spool: SpoolSettings = field(default_factory=SpoolSettings)
+    supervisor: SupervisorSettings = field(default_factory=SupervisorSettings)
     influxdb: InfluxdbSettings = field(default_factory=InfluxdbSettings)
     path: str = ""
 
@@ -269,7 +271,9 @@ def _access(table: Any, where: str) -> Mapping[str, AccessSettings]:
         found[pattern] = access = _table(AccessSettings, rule, place)
         for name in (*access.operators, *access.viewers):
             if name != name.strip() or not name or not name.isprintable():
-                raise SettingsError(f"{place}: {name[:60]!r} is no name; write it as the person types it, without space around it.")
+                raise SettingsError(
+                    f"{place}: {name[:60]!r} is no name; write it as the person types it, without space around it."
+                )
     return found
 
 
