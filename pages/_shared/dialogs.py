@@ -4,12 +4,12 @@ import streamlit as st
 
 from pages._shared.state import Look, the_poller
 from pages._shared.text import plain
+from pages._shared.who import WHO_KEY, is_operator
 from trainvitals.control.rollback import rollback_commands
 from trainvitals.web import format as fmt
 from trainvitals.web.actions import ACTIONS, Outcome, ask
 from trainvitals.web.present import possible_actions, rollback_cost
 
-WHO_KEY = "tv_who"
 OUTCOME_KEY = "tv_outcome"
 
 _MEANING = {
@@ -21,7 +21,9 @@ _MEANING = {
 
 
 def open_dialog(action: str, seen: Look) -> None:
-    """Open the dialog of an action's id; an unknown one opens nothing."""
+    """Open the dialog of an action's id; an unknown one opens nothing, nor does any for a viewer."""
+    if not is_operator(seen):
+        return
     if action in possible_actions(seen.run.control, seen.run.verdict.word) and action in ACTIONS:
         st.session_state.pop(OUTCOME_KEY, None)
         {"pause": _pause, "resume": _resume, "checkpoint": _checkpoint}[action](seen)
