@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.supervisor.tools import Place, wait_until
+from trainvitals.__main__ import main
 from trainvitals.control import read_request, submit, supervised
 
 
@@ -172,3 +173,29 @@ def test_what_the_supervisor_did_is_in_the_audit(place: Place) -> None:
     lines = [json.loads(line) for line in (place.run_dir / "control" / "audit.jsonl").read_text().splitlines()]
     kinds = [line["kind"] for line in lines]
     assert kinds == ["trainer_started", "trainer_ended", "trainer_started", "trainer_ended"]
+
+
+def test_control_rollback_asks_the_supervisor_and_says_its_answer(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
+    place.more += ["--steps", "100000", "--step-s", "0.01"]
+    who = ["--by", "alice", "--reason", "loss spike", "--wait", "20"]
+    with place.running():
+        wait_until(lambda: place.last_step() > 25, "some steps")
+        refused = main(["control", "rollback", str(place.run_dir), "--to", "/etc", *who])
+        taken = main(
+            [
+                "control",
+                "rollback",
+                str(place.run_dir),
+                "--to",
+                str(place.checkpoints / "checkpoint-10"),
+                "--skip-samples",
+                "3:9",
+                *who,
+            ]
+        )
+        wait_until(lambda: len(place.history.starts) == 2, "the second start")
+    said = [json.loads(line)["outcome"] for line in capsys.readouterr().out.splitlines() if line.startswith("{")]
+    assert (refused, taken, said) == (1, 0, ["refused", "applied"])
+    assert place.history.starts[1].skip_samples == "3:9"
+    lines = [json.loads(line) for line in (place.run_dir / "control" / "audit.jsonl").read_text().splitlines()]
+    assert {"request", "rollback_taken"} <= {line["kind"] for line in lines if line["by"] == "alice"}

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from trainvitals.clock import Clock, SystemClock
 from trainvitals.control import files
+from trainvitals.control.audit import append
 from trainvitals.control.document import checked_text
 from trainvitals.control.records import MAX_NAME, MAX_REASON
 from trainvitals.control.requests import SOURCES, Answer, Watcher, WatchRequest, name_parts, new_id
@@ -59,7 +60,7 @@ def ask_rollback(
 ) -> WatchRequest:
     """Ask the supervisor to stop the trainer and start it from the checkpoint ``to``; returns the request as it was written.
 
-    skip_samples: ``A:B``, "" = none. Raises ``ControlError`` when nobody supervises the run, or by or reason is missing;
+    skip_samples: ``A:B``, "" = none. What cannot be audited is not asked. Raises ``ControlError`` when nobody supervises the run, or by or reason is missing;
     ``InputError`` when there is no run directory.
     """
     by = checked_text("by", by, MAX_NAME)
@@ -81,6 +82,8 @@ def ask_rollback(
         issued_at_ns=(clock or SystemClock()).time_ns(),
     )  # fmt: skip
     directory = directory_of(run_dir)
+    asked = {"action": ROLLBACK, "to": to, "reason": reason, "skip_samples": skip_samples, "id": request.id}
+    append(run_dir, "request", by=by, source=source, data=asked, clock=clock, run=run or known.run)
     try:
         if len(waiting(run_dir)) >= MAX_WAITING:
             raise ControlError(f"{MAX_WAITING} requests wait in {directory} already; look after the supervisor of this run.")
