@@ -11,8 +11,10 @@ import json
 import sys
 from pathlib import Path
 
+from trainvitals.cli.access import require_operator
 from trainvitals.clock import SystemClock
-from trainvitals.control import ControlRequest, ControlStatus, init, look, read_request, read_status, submit, supervised
+from trainvitals.control import ControlRequest, ControlStatus, init, look, read_request, read_status, supervised
+from trainvitals.control.audited import ask
 from trainvitals.control.rollback import rollback_commands
 from trainvitals.control.view import ControlState, fallback_commands
 from trainvitals.errors import ControlConflict, ControlError, InputError
@@ -36,6 +38,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--to", default="", metavar="CHECKPOINT", help="checkpoint to go back to (rollback)")
     parser.add_argument(
         "--skip-samples", default="", metavar="A:B", help="samples to leave out after going back (rollback by a supervisor)"
+    )
+    parser.add_argument(
+        "--config", metavar="FILE", help="settings file that says who may act on the run (default: as everywhere)"
     )
     parser.add_argument("--wait", type=seconds, default=10.0, metavar="S", help="seconds to wait for the trainer (default 10)")
     parser.add_argument(
@@ -66,17 +71,21 @@ def run(args: argparse.Namespace) -> int:
         if not getattr(args, option).strip():
             raise InputError(f"--{option} is missing: a run is never paused, stopped or changed without a name and a reason.")
     if args.action == "rollback":
+        require_operator(run_dir, args.run_name, args.action, args.by, args.reason, args.config)
         return _rollback(args)
     try:
-        request = submit(
+        require_operator(run_dir, args.run_name, args.action, args.by, args.reason, args.config)
+        asked = ask(
             run_dir, args.run_name, action=args.action, by=args.by, source="cli", reason=args.reason,
             expected_seq=args.expected_seq, expires_s=args.expires, save=False if args.no_save else None,
         )  # fmt: skip
     except ControlConflict as error:
         return _say(args, REFUSED, "conflict", str(error), _request_or_none(run_dir))
     except ControlError as error:
-        return _say(args, REFUSED, "refused", str(error), _request_or_none(run_dir))
-    return _wait(args, run_dir, request)
+        return _say(args, REFUSED, "refused", str(error), _request_or_none(run_dir))  # noqa: T201
+    if asked.warning:
+        print("".join(c if c.isprintable() else "?" for c in asked.warning), file=sys.stderr)
+    return _wait(args, run_dir, asked.request)
 
 
 def outcome(request: ControlRequest, status: ControlStatus | None) -> str:
