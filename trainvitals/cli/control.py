@@ -82,9 +82,9 @@ def run(args: argparse.Namespace) -> int:
     except ControlConflict as error:
         return _say(args, REFUSED, "conflict", str(error), _request_or_none(run_dir))
     except ControlError as error:
-        return _say(args, REFUSED, "refused", str(error), _request_or_none(run_dir))  # noqa: T201
+        return _say(args, REFUSED, "refused", str(error), _request_or_none(run_dir))
     if asked.warning:
-        print("".join(c if c.isprintable() else "?" for c in asked.warning), file=sys.stderr)
+        print("".join(c if c.isprintable() else "?" for c in asked.warning), file=sys.stderr)  # noqa: T201
     return _wait(args, run_dir, asked.request)
 
 
