@@ -164,3 +164,23 @@ def test_a_request_to_arm_is_sent_until_the_watchdogs_own_event_answers(tmp_path
     assert breaker_fate(replace(run, events=(mode,)), "x", NOW, NOW) == "Applied: armed by ana: why"
     no = Event("watch", NOW, id="2", text="A request was refused.", data={"outcome": "refused", "request": "x"})
     assert breaker_fate(replace(run, events=(no,)), "x", NOW, NOW) == "Refused. A request was refused."
+
+
+class SlowClock(ManualClock):
+    """Every look at it takes a second, as on a machine that checks a large audit."""
+
+    def monotonic_s(self) -> float:
+        self.advance(1)
+        return super().monotonic_s()
+
+
+def test_a_check_that_took_long_is_not_made_at_every_change_and_still_made_later(tmp_path: Path) -> None:
+    run, clock = settings_of(tmp_path).runs[0], SlowClock()
+    reader = AuditReader(clock)
+    append(tmp_path, "request", by="ana", source="ui", data={})
+    assert "records 1 to 1," in reader.read(run).state
+    append(tmp_path, "request", by="ana", source="ui", data={})
+    view = reader.read(run)
+    assert (len(view.records), "records 1 to 1," in view.state) == (2, True)
+    clock.advance(60)
+    assert "records 1 to 2," in reader.read(run).state

@@ -11,7 +11,7 @@ import hashlib
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from trainvitals.clock import Clock, SystemClock
@@ -51,10 +51,14 @@ class AuditRecord:
     source: str = ""
     data: Mapping[str, Any] = field(default_factory=dict)
     previous: str = ""
+    #: What ``hash`` was found to be, so that it is not reckoned again.
+    checked_hash: str = field(default="", compare=False, repr=False)
 
     @property
     def hash(self) -> str:
         """SHA-256 of the canonical JSON of everything else, in hexadecimal."""
+        if self.checked_hash:
+            return self.checked_hash
         return hashlib.sha256(_canonical(self._document())).hexdigest()
 
     @property
@@ -90,6 +94,7 @@ class AuditRecord:
             previous=_hash_text(raw, "previous", where),
         )
         try:
+            record = replace(record, checked_hash=record.hash)
             is_same = record.to_line() == line + b"\n"
         except (ValueError, RecursionError) as error:
             raise InputError(f"{where}: its data cannot be written again ({error}).") from error

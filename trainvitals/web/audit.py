@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from trainvitals.clock import Clock, SystemClock
 from trainvitals.control.audit import AuditRecord, newest
 from trainvitals.control.audit_chain import Chain, history_anchors, verify
 from trainvitals.control.files import control_dir
@@ -18,31 +19,43 @@ SHOWN = 20
 LOOKED_THROUGH = 200
 
 
+#: A check that took long is not made again before so many times as long: the poller has other things to do.
+RESTS = 20.0
+
+
 @dataclass(frozen=True)
 class _Kept:
+    """chain: of the last check, which is due again at due_s (monotonic)."""
+
     seen: tuple[tuple[str, int, int, int], ...]
     view: AuditView
+    chain: Chain
+    due_s: float
 
 
 class AuditReader:
     """Reads and checks a run's audit when its files have changed. Never raises for what they hold."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Clock | None = None) -> None:
+        self._clock = clock or SystemClock()
         self._kept: dict[str, _Kept] = {}
 
     def read(self, run: RunSettings) -> AuditView:
         """The audit as it is now."""
         try:
             seen = _stamps(run.dir)
-            kept = self._kept.get(run.name)
-            if kept is not None and kept.seen == seen:
+            kept, began_s = self._kept.get(run.name), self._clock.monotonic_s()
+            is_due = kept is None or began_s >= kept.due_s
+            if kept is not None and kept.seen == seen and (not is_due or kept.chain.head.n == _last_n(kept.view)):
                 return kept.view
             records = newest(run.dir, LOOKED_THROUGH)
-            chain = verify(run.dir, history_anchors(run.dir))
+            chain = verify(run.dir, history_anchors(run.dir)) if kept is None or is_due else kept.chain
             view = AuditView(tuple(records[-SHOWN:]), chain.records, _state(chain), not chain.is_intact, latency(records))
         except (TrainvitalsError, OSError) as error:
             return AuditView(state=f"The audit cannot be read: {error}", is_broken=True)
-        self._kept[run.name] = _Kept(seen, view)
+        ended_s = self._clock.monotonic_s()
+        due_s = ended_s + RESTS * (ended_s - began_s) if kept is None or is_due else kept.due_s
+        self._kept[run.name] = _Kept(seen, view, chain, due_s)
         return view
 
 
@@ -74,6 +87,10 @@ def rows(view: AuditView) -> list[Mapping[str, object]]:
         }
         for record in reversed(view.records)
     ]
+
+
+def _last_n(view: AuditView) -> int:
+    return view.records[-1].n if view.records else 0
 
 
 def _what(record: AuditRecord) -> str:
