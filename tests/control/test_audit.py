@@ -8,6 +8,7 @@ import random
 import stat
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -349,3 +350,23 @@ def test_deep_nesting_and_huge_numbers_are_named_not_raised(tmp_path):
         audit_file(tmp_path).write_bytes(line + b"\n")
         assert verify(tmp_path).broken_n == 1
         append(tmp_path, "request", by="a", source="cli", data={})
+
+
+def test_a_check_while_writers_put_files_aside_never_cries_wolf(tmp_path, monkeypatch):
+    monkeypatch.setattr(audit, "MAX_FILE_BYTES", audit_files.MAX_LINE_BYTES + 1_000)
+    monkeypatch.setattr(audit, "MAX_KEPT_FILES", 4)
+    ending = threading.Event()
+
+    def write() -> None:
+        while not ending.is_set():
+            append(tmp_path, "request", by="a", source="cli", data={})
+
+    fill(tmp_path, 1)
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        problems = {verify(tmp_path).problem for _ in range(60)}
+    finally:
+        ending.set()
+        writer.join(30)
+    assert problems == {""}

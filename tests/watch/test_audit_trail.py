@@ -129,6 +129,7 @@ def test_a_disk_that_takes_nothing_is_told_and_what_waited_is_written_later(benc
     assert any("not in the audit yet (1 wait)" in sentence for sentence in bench.said)
     assert any("not in the audit yet" in event.text for event in bench.events("watch"))
     lock.rmdir()
+    bench.clock.advance(10)
     turn(bench)
     assert kinds(bench) == ["acknowledged"]
     assert bench.watchdog._audit.trouble == ""
@@ -142,8 +143,11 @@ def test_what_waits_is_bounded_and_what_is_given_up_is_counted(bench, monkeypatc
         says(bench, ack_seq=seq, ack_request_id=f"x{seq}")
         turn(bench)
     assert bench.watchdog._audit.lost == 3
+    bench.clock.advance(10)
+    turn(bench)
     assert "3 records were given up" in bench.watchdog._audit.trouble
     lock.rmdir()
+    bench.clock.advance(10)
     turn(bench)
     assert [record.data["seq"] for record in newest(bench.dir, 9)] == [4, 5]
 

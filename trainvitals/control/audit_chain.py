@@ -13,6 +13,9 @@ from trainvitals.control.audit_files import AUDIT_FILE, MAX_LINE_BYTES, AuditDir
 from trainvitals.control.records import ControlRequest
 from trainvitals.errors import ControlError, InputError
 
+#: A writer puts a file aside once in thousands of records.
+TRIES = 5
+
 RunDir = str | os.PathLike[str]
 
 
@@ -53,11 +56,16 @@ def verify(run_dir: RunDir, anchors: Iterable[Anchor] = ()) -> Chain:
     if directory is None:
         return _with_anchors(Chain(), {}, known)
     with directory:
-        walk = _Walk({anchor.head.n for anchor in known})
-        for name in directory.names:
-            if not walk.problem:
-                walk.file(directory, name)
-        walk.end()
+        for _ in range(TRIES):
+            walk = _Walk({anchor.head.n for anchor in known})
+            older = directory.older
+            for name in directory.names:
+                if not walk.problem:
+                    walk.file(directory, name)
+            walk.end()
+            directory.look()
+            if directory.older == older:  # else a writer put a file aside meanwhile, and what was read does not belong together
+                break
         return _with_anchors(walk.chain(), walk.hashes, known)
 
 

@@ -28,7 +28,7 @@ MAX_LINE_BYTES = 65_536
 #: No writer makes a file longer than this; what lies beyond is not read.
 MAX_READ_BYTES = 4 << 20
 #: Another writer takes milliseconds; one that hangs on a dead disk must not hang the dashboard.
-LOCK_WAIT_S = 5.0
+LOCK_WAIT_S = 2.0
 LOCK_LOOK_S = 0.01
 _OLDER = re.compile(r"audit\.([0-9]{12})\.jsonl", re.ASCII)
 
@@ -144,9 +144,18 @@ class AuditDirectory:
             raise ControlError(f"Cannot begin a new audit file in {self.where}: {error.strerror or error}.") from error
 
     def _length(self, name: str) -> int:
-        return os.stat(name, dir_fd=self.handle, follow_symlinks=False).st_size
+        try:
+            return os.stat(name, dir_fd=self.handle, follow_symlinks=False).st_size
+        except FileNotFoundError:
+            return 0  # put aside by a writer since it was listed
 
     def _read(self, name: str, start: int, most: int) -> bytes:
+        try:
+            return self._read_there(name, start, most)
+        except FileNotFoundError:
+            return b""
+
+    def _read_there(self, name: str, start: int, most: int) -> bytes:
         with _opened(self, name, os.O_RDONLY) as handle:
             os.lseek(handle, start, os.SEEK_SET)
             parts, left = [], most

@@ -22,6 +22,8 @@ from trainvitals.identity import event_id
 from trainvitals.records import Event
 
 LOOK_EVERY_S = 1.0
+#: After a disk or a lock that took nothing: waiting for them must not hold up the watch.
+TRY_AGAIN_S = 10.0
 #: Records looked through for what was told before.
 REMEMBERED = 2_000
 #: Records that wait for a disk that takes nothing; beyond it the oldest are given up, and counted.
@@ -35,6 +37,7 @@ class AuditTrail:
         self._dir, self._run, self._clock = run_dir, run, clock
         self._due_s = float("-inf")
         self._told: dict[str, None] | None = None
+        self._again_s = float("-inf")
         self._queued: dict[str, None] = {}
         self._waiting: deque[tuple[str, str, str, dict[str, Any]]] = deque()
         self._seen: tuple[int, ...] = ()
@@ -113,6 +116,8 @@ class AuditTrail:
         self._write()
 
     def _write(self) -> None:
+        if self._waiting and self._clock.monotonic_s() < self._again_s:
+            return
         while self._waiting:
             key, kind, by, data = self._waiting[0]
             try:
@@ -121,6 +126,7 @@ class AuditTrail:
                     self._known()[key] = None
             except (ControlError, InputError, OSError) as error:
                 gone = f" {self.lost:,} records were given up." if self.lost else ""
+                self._again_s = self._clock.monotonic_s() + TRY_AGAIN_S
                 self.trouble = f"what happened is not in the audit yet ({len(self._waiting):,} wait): {error}{gone}"
                 return
             self._waiting.popleft()
