@@ -110,7 +110,7 @@ def test_the_mode_in_force_is_what_the_watchdog_says_and_else_the_settings(setti
 
 def test_the_reader_shows_twenty_records_and_names_a_break(tmp_path: Path) -> None:
     run = settings_of(tmp_path).runs[0]
-    reader = AuditReader()
+    reader = AuditReader(ManualClock())
     assert reader.read(run).state == "Nothing was audited here yet."
     clock = ManualClock()
     for number in range(25):
@@ -184,3 +184,8 @@ def test_a_check_that_took_long_is_not_made_at_every_change_and_still_made_later
     assert (len(view.records), "records 1 to 1," in view.state) == (2, True)
     clock.advance(60)
     assert "records 1 to 2," in reader.read(run).state
+    path = tmp_path / "control" / "audit.jsonl"
+    path.write_bytes(path.read_bytes().replace(b'"by":"ana"', b'"by":"eve"'))
+    assert not reader.read(run).is_broken
+    clock.advance(60)
+    assert reader.read(run).is_broken

@@ -23,11 +23,16 @@ LOOKED_THROUGH = 200
 RESTS = 20.0
 
 
+_Stamps = tuple[tuple[str, int, int, int], ...]
+
+
 @dataclass(frozen=True)
 class _Kept:
-    """chain: of the last check, which is due again at due_s (monotonic)."""
+    """seen: the files as they were read, checked: as they were at the last check, which found chain and is due again at due_s
+    (monotonic)."""
 
-    seen: tuple[tuple[str, int, int, int], ...]
+    seen: _Stamps
+    checked: _Stamps
     view: AuditView
     chain: Chain
     due_s: float
@@ -46,7 +51,7 @@ class AuditReader:
             seen = _stamps(run.dir)
             kept, began_s = self._kept.get(run.name), self._clock.monotonic_s()
             is_due = kept is None or began_s >= kept.due_s
-            if kept is not None and kept.seen == seen and (not is_due or kept.chain.head.n == _last_n(kept.view)):
+            if kept is not None and kept.seen == seen and (not is_due or kept.checked == seen):
                 return kept.view
             records = newest(run.dir, LOOKED_THROUGH)
             chain = verify(run.dir, history_anchors(run.dir)) if kept is None or is_due else kept.chain
@@ -55,7 +60,8 @@ class AuditReader:
             return AuditView(state=f"The audit cannot be read: {error}", is_broken=True)
         ended_s = self._clock.monotonic_s()
         due_s = ended_s + RESTS * (ended_s - began_s) if kept is None or is_due else kept.due_s
-        self._kept[run.name] = _Kept(seen, view, chain, due_s)
+        checked = seen if kept is None or is_due else kept.checked
+        self._kept[run.name] = _Kept(seen, checked, view, chain, due_s)
         return view
 
 
@@ -89,10 +95,6 @@ def rows(view: AuditView) -> list[Mapping[str, object]]:
     ]
 
 
-def _last_n(view: AuditView) -> int:
-    return view.records[-1].n if view.records else 0
-
-
 def _what(record: AuditRecord) -> str:
     data = record.data
     lead = " ".join(str(data[key]) for key in ("action", "decision", "outcome", "mode") if data.get(key))
@@ -116,7 +118,7 @@ def _state(chain: Chain) -> str:
     return f"Chain whole: records {chain.first_n:,} to {chain.head.n:,}, head {chain.head.hash[:12]}."
 
 
-def _stamps(run_dir: str) -> tuple[tuple[str, int, int, int], ...]:
+def _stamps(run_dir: str) -> _Stamps:
     found = []
     directory = control_dir(run_dir)
     if directory.is_dir():
