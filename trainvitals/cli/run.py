@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import signal
-import sys
 from dataclasses import replace
 from pathlib import Path
 from types import FrameType
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from trainvitals import settings as settings_module
 from trainvitals.clock import StopSignal, SystemClock
-from trainvitals.errors import InputError, SettingsError
+from trainvitals.errors import InputError, SettingsError, StoreError
 from trainvitals.settings import RunSettings, Settings
 from trainvitals.supervisor.loop import Supervisor
 
@@ -60,15 +59,13 @@ def run(options: argparse.Namespace) -> int:
 
     def store() -> Store:
         # Imported here: it brings half a second of libraries that a start of the trainer need not wait for.
-        from trainvitals.store.open import open_store
+        from trainvitals.store.open import SCHEME, open_store
 
+        if settings.store.startswith(SCHEME) and not Path(settings.store.removeprefix(SCHEME)).exists():
+            raise StoreError(f"There is no store {settings.store} (yet), so nothing of incidents is known.")
         return open_store(settings.store, read_only=True, influxdb=settings.influxdb)
 
-    has_store = not settings.store.startswith("sqlite://") or Path(settings.store.removeprefix("sqlite://")).exists()
-    supervisor = Supervisor(
-        run_settings, settings.supervisor, command, SystemClock(), stop, open_store=store if has_store else None
-    )
-    sys.stderr.flush()
+    supervisor = Supervisor(run_settings, settings.supervisor, command, SystemClock(), stop, open_store=store)
     return supervisor.run()
 
 

@@ -44,7 +44,7 @@ class Healing:
         start, now_ns = running.start, self._clock.time_ns()
         peak = history.peak_step
         is_open = start.caught_up_ns is None and self._caught_up_ns is None
-        if is_open and start.last_step is not None and (peak is None or start.last_step > peak):
+        if is_open and start.last_step is not None and peak is not None and start.last_step > peak:
             self._caught_up_ns = now_ns
         known = self.marks(start)
         starts = [*(one for one in history.starts if one.number != start.number), known]

@@ -7,7 +7,7 @@ from typing import Any
 
 from trainvitals.access import Identity, refusal
 from trainvitals.clock import Clock, SystemClock
-from trainvitals.control import audited
+from trainvitals.control import audited, supervised
 from trainvitals.control.document import checked_text
 from trainvitals.control.records import MAX_REASON, ControlRequest
 from trainvitals.control.request import read_request, read_status
@@ -110,6 +110,27 @@ def set_breaker(settings: Settings, run_name: str, mode: str, by: str, reason: s
     except (TrainvitalsError, OSError) as error:
         return Outcome(False, str(error))
     return Outcome(True, "Sent; waiting for the watchdog.", request_id=request.id)
+
+
+def is_supervised(settings: Settings, run_name: str) -> bool:
+    """Whether a supervisor would carry out a way back of this run; never raises."""
+    try:
+        return supervised.supervisor_of(settings.run(run_name).dir) is not None
+    except (TrainvitalsError, OSError):
+        return False
+
+
+def go_back(settings: Settings, run_name: str, to: str, by: str, reason: str, clock: Clock | None = None) -> Outcome:
+    """Ask the run's supervisor to start the trainer again from the checkpoint ``to``, which must be one of this run's own. Never raises
+    for what people or files do."""
+    if refused := _refused(settings, run_name, by, {"action": supervised.ROLLBACK, "to": to, "reason": reason}, clock):
+        return refused
+    try:
+        run = settings.run(run_name)
+        request = supervised.ask_rollback(run.dir, run.name, to=to, by=by, reason=mask_text(reason), source="ui", clock=clock)
+    except (TrainvitalsError, OSError) as error:
+        return Outcome(False, str(error))
+    return Outcome(True, "Sent; the supervisor looks at the checkpoint, then goes back.", request_id=request.id)
 
 
 def _refused(settings: Settings, run_name: str, by: str, data: dict[str, Any], clock: Clock | None) -> Outcome | None:
