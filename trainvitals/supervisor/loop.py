@@ -261,7 +261,7 @@ class Supervisor:
         path, step = (choice.report.path, choice.step) if choice.report is not None else (None, None)
         skip = wish.skip_samples if wish is not None else ""
         number = self._next_number()
-        mark = f"{self._mark}/{number}"
+        mark = f"{self._mark}/{number}."
         process.kill_all(None, f"{self._mark}/")
         start = Start(
             number, self._clock.time_ns(), path, step, skip, host=socket.gethostname(), hook_offset=size_of_hook_file(self._run.dir)
@@ -304,7 +304,7 @@ class Supervisor:
         last = self._history.last
         if last is None or last.is_over:
             return
-        mark = f"{self._mark}/{last.number}"
+        mark = f"{self._mark}/{last.number}."
         own = process.Process(last.pid, last.began) if last.pid else None
         if own is None or not process.is_alive(own):
             found = process.session_leader([pid for pid, of in process.members(mark).items() if of == mark])
