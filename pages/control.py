@@ -1,17 +1,24 @@
 """Control: what the trainer says it does, what was asked of it, by whom and why, and what it was started with."""
 
+from collections.abc import Mapping, Sequence
+from typing import cast
+
 import pandas as pd
 import streamlit as st
 
+from pages._shared.breaker import breaker_card
 from pages._shared.dialogs import open_dialog
 from pages._shared.frame import head_fragment
 from pages._shared.state import Look, look, refresh_s
 from pages._shared.story import table_height
 from pages._shared.text import plain
+from pages._shared.who import is_operator, name_line
 from trainvitals.records import Event
 from trainvitals.web import format as fmt
+from trainvitals.web.audit import rows
 from trainvitals.web.configuration import ConfigurationRow, rows_of
-from trainvitals.web.present import breaker_sentence, possible_actions
+from trainvitals.web.control_words import holder, idle_cost
+from trainvitals.web.present import possible_actions
 from trainvitals.web.view import Configuration
 
 LABELS = {"pause": "Pause…", "resume": "Resume…", "checkpoint": "Checkpoint now…"}
@@ -33,11 +40,19 @@ def state(seen: Look) -> None:
     if control.since_ns is not None:
         parts.append(f"since {fmt.moment(control.since_ns, seen.zone, now_ns=seen.now_ns)}")
     st.text(" · ".join(parts))
+    now = [holder(seen.run, seen.now_ns), idle_cost(seen.run, seen.now_ns)]
+    if any(now):
+        st.text(" · ".join(part for part in now if part))
+    if seen.run.audit.latency:
+        st.text(seen.run.audit.latency)
     if control.is_pending:
         st.text("Sent; waiting for the trainer's answer. What you see above is what the trainer says, not what was asked.")
 
 
 def buttons(seen: Look) -> None:
+    name_line(seen)
+    if not is_operator(seen):
+        return
     possible = possible_actions(seen.run.control, seen.run.verdict.word)
     with st.container(horizontal=True, vertical_alignment="center"):
         for action, label in LABELS.items():
@@ -45,7 +60,6 @@ def buttons(seen: Look) -> None:
                 open_dialog(action, seen)
     if not possible and not seen.run.control.can_act:
         st.text("Nothing can be asked from here: no trainer listens to this run's control file.")
-    st.text(breaker_sentence(seen.run.settings.breaker))
 
 
 def audit_frame(events: list[Event], seen: Look) -> pd.DataFrame:
@@ -80,6 +94,22 @@ def audit(seen: Look) -> None:
         st.dataframe(audit_frame(events, seen), hide_index=True, key="tv_audit", height=table_height(len(events)))
     else:
         st.text("Nothing has been asked of this run yet.")
+    kept = seen.run.audit
+    st.text(f"Audit · {kept.state}" + (" · check it: python -m trainvitals audit verify RUN_DIR" if kept.is_broken else ""))
+    if kept.records:
+        shown = rows(kept)
+        st.dataframe(chain_frame(shown, seen), hide_index=True, key="tv_chain", height=table_height(len(shown)))
+
+
+def chain_frame(shown: Sequence[Mapping[str, object]], seen: Look) -> pd.DataFrame:
+    """The newest records of the audit, newest first."""
+    return pd.DataFrame(
+        {
+            "record": [row["n"] for row in shown],
+            "time": [fmt.moment(cast(int, row["time_ns"]), seen.zone, now_ns=seen.now_ns) for row in shown],
+            **{name: [row[name] for row in shown] for name in ("kind", "by", "source", "what")},
+        }
+    )
 
 
 def configuration_frame(rows: list[ConfigurationRow], *, is_compared: bool) -> pd.DataFrame:
@@ -151,6 +181,7 @@ def body() -> None:
     with st.container(key="tv-card-control"):
         state(seen)
         buttons(seen)
+        breaker_card(seen)
     audit(seen)
 
 

@@ -21,8 +21,9 @@ MAY_IMPORT = {
     "settings": BASE | {"settings_sections", "detect.tunables", "logs.registry"},
     "settings_sections": set(),
     "settings_page": {"settings", "settings_sections"},
+    "access": {"settings_sections"},
     "attempts": BASE,
-    "control": {"errors", "clock"},
+    "control": {"errors", "clock", "masking"},
     "hook": {"errors", "clock", "control", "masking", "manifest"},
     "logs": BASE,
     "detect": BASE,
@@ -30,8 +31,9 @@ MAY_IMPORT = {
     "store": BASE,
     "incidents": BASE,
     "watch": BASE | {"settings", "attempts", "control", "logs", "detect", "checkpoints", "store", "incidents"},
+    "supervisor": BASE | {"settings", "settings_sections", "attempts", "control", "logs", "checkpoints", "store", "incidents"},
     "charts": BASE | {"incidents"},
-    "web": BASE | {"settings", "control", "store", "incidents", "charts"},
+    "web": BASE | {"access", "settings", "control", "store", "incidents", "charts"},
     "demo": BASE | {"hook", "control", "checkpoints", "store"},
 }
 STANDARD_LIBRARY_ONLY = {"hook", "control", "errors", "clock", "masking", "manifest"}
@@ -46,7 +48,7 @@ LIBRARY_OF = {
 OUTSIDE_OF = {
     "streamlit": {"pages", "app"},
     "pynvml": {"collectors"},
-    "subprocess": {"watch", "checkpoints", "demo", "hook", "cli", "collectors", "tests", "bench"},
+    "subprocess": {"watch", "supervisor", "checkpoints", "demo", "hook", "cli", "collectors", "tests", "bench"},
 }
 
 

@@ -108,6 +108,7 @@ EVENT_KINDS: Mapping[str, str] = MappingProxyType(
         "finding": "a detector's finding: data = a Finding as a mapping; id = its id",
         "incident": "an incident: data = an Incident as a mapping; id = its id",
         "breaker": "a decision of the circuit breaker; data: decision, mode, reason",
+        "supervisor": "what the supervisor of a trainer did; data.state = started|ended|ending|waiting|held|released|phase|recovered|…",
         "fault": "a fault seen in a log; data: class, count, host, rank, ranks_seen, ranks_missing, file",
         "postmortem": "what the ends of all logs say of a death; data: attempt, cause, victims, files, tails",
         "metadata": "a part of what this start of the trainer was made of; data: section, values (flat), part, parts",

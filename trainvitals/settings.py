@@ -20,6 +20,7 @@ from trainvitals.errors import SettingsError
 from trainvitals.logs.registry import FORMATS, home_made_grammars
 from trainvitals.settings_sections import (
     SECTIONS,
+    AccessSettings,
     BreakerSettings,
     DashboardSettings,
     FormatSettings,
@@ -29,13 +30,14 @@ from trainvitals.settings_sections import (
     RetentionSettings,
     RunSettings,
     SpoolSettings,
+    SupervisorSettings,
     WatchSettings,
     setting,
 )
 
 __all__ = [
-    "SECTIONS", "BreakerSettings", "DashboardSettings", "FormatSettings", "GpuSettings", "InfluxdbSettings", "LogSettings",
-    "RetentionSettings", "RunSettings", "Settings", "SpoolSettings", "WatchSettings", "default_directory", "default_store",
+    "SECTIONS", "AccessSettings", "BreakerSettings", "DashboardSettings", "FormatSettings", "GpuSettings", "InfluxdbSettings", "LogSettings",
+    "RetentionSettings", "RunSettings", "Settings", "SpoolSettings", "SupervisorSettings", "WatchSettings", "default_directory", "default_store",
     "load", "parse",
 ]  # fmt: skip
 
@@ -56,6 +58,7 @@ class Settings:
     store: str = setting("", "sqlite:///path/to/file.db or influxdb+https://host:8086; empty = the default place of this user")
     runs: tuple[RunSettings, ...] = ()
     detect: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    access: Mapping[str, AccessSettings] = field(default_factory=dict)
     breaker: BreakerSettings = field(default_factory=BreakerSettings)
     watch: WatchSettings = field(default_factory=WatchSettings)
     logs: LogSettings = field(default_factory=LogSettings)
@@ -64,6 +67,7 @@ class Settings:
     retention: RetentionSettings = field(default_factory=RetentionSettings)
     dashboard: DashboardSettings = field(default_factory=DashboardSettings)
     spool: SpoolSettings = field(default_factory=SpoolSettings)
+    supervisor: SupervisorSettings = field(default_factory=SupervisorSettings)
     influxdb: InfluxdbSettings = field(default_factory=InfluxdbSettings)
     path: str = ""
 
@@ -124,7 +128,7 @@ def parse(raw: Mapping[str, Any], path: str = "") -> Settings:
     """Check a parsed TOML document. Relative paths count from the settings file's own directory."""
     where = path or "settings"
     base = Path(path).resolve().parent if path else Path.cwd()
-    known = ["store", "runs", "detect", "formats", *SECTIONS]
+    known = ["store", "runs", "detect", "formats", "access", *SECTIONS]
     for key in raw:
         if key not in known:
             raise SettingsError(f"{where}: unknown key {key!r}.{_nearest(key, known)}")
@@ -153,7 +157,7 @@ def parse(raw: Mapping[str, Any], path: str = "") -> Settings:
         raise SettingsError(f'{where}: store must be text such as "sqlite:///var/lib/trainvitals/trainvitals.db".')
     return Settings(
         store=store or default_store(), runs=parsed_runs, detect=_detect(raw.get("detect", {}), where), formats=formats,
-        path=path, **sections,
+        access=_access(raw.get("access", {}), where), path=path, **sections,
     )  # fmt: skip
 
 
@@ -250,6 +254,27 @@ def _formats(tables: Any, where: str) -> Mapping[str, FormatSettings]:
     except SettingsError as error:
         raise SettingsError(f"{where}: {error}") from error
     return formats
+
+
+def _access(table: Any, where: str) -> Mapping[str, AccessSettings]:
+    """Pattern of run names -> who may do what."""
+    if not isinstance(table, dict) or not all(isinstance(rules, dict) for rules in table.values()):
+        raise SettingsError(f'{where}: access must be written as [access.runs."PATTERN"] tables.')
+    for key in table:
+        if key != "runs":
+            raise SettingsError(f"{where}, [access]: unknown key {key!r}.{_nearest(key, ['runs'])}")
+    found = {}
+    for pattern, rule in table.get("runs", {}).items():
+        place = f'{where}, [access.runs."{pattern[:60]}"]'
+        if not isinstance(rule, dict) or not pattern or len(pattern) > 200 or not pattern.isprintable():
+            raise SettingsError(f"{place} must be a table under a pattern of run names, of at most 200 printable characters.")
+        found[pattern] = access = _table(AccessSettings, rule, place)
+        for name in (*access.operators, *access.viewers):
+            if name != name.strip() or not name or not name.isprintable():
+                raise SettingsError(
+                    f"{place}: {name[:60]!r} is no name; write it as the person types it, without space around it."
+                )
+    return found
 
 
 def _detect(table: Any, where: str) -> Mapping[str, Mapping[str, float]]:

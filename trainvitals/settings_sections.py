@@ -58,6 +58,7 @@ class RunSettings:
         "auto", "the one source of steps; auto = the hook's file if there is one", choices=("auto", "hook", "log")
     )
     gpus: int = setting(0, "GPUs of the run, 0 = not said; used for GPU-hours")
+    gpu_hour_price: float = setting(0.0, "price of one GPU-hour in your currency, 0 = not said; used for what a pause costs")
     total_steps: int = setting(0, "planned number of steps, 0 = not said; used for the time left")
     checkpoint_every_steps: int = setting(0, "planned steps between checkpoints, 0 = learnt")
     lr_schedule: LrScheduleSettings = field(
@@ -72,6 +73,14 @@ class RunSettings:
     resume_command: str = setting(
         "", "shell command that starts the trainer from a checkpoint, with {checkpoint} and {step} written bare; shown, never run"
     )
+
+
+@dataclass(frozen=True)
+class AccessSettings:
+    """One ``[access.runs."PATTERN"]`` table: who may act on the runs of that name. Details: docs/control.md."""
+
+    operators: tuple[str, ...] = setting((), 'names of those who may act on the run; "*" = everybody')
+    viewers: tuple[str, ...] = setting((), "names of those who may only look; empty = everybody else")
 
 
 @dataclass(frozen=True)
@@ -197,8 +206,33 @@ class InfluxdbSettings:
     )
 
 
+@dataclass(frozen=True)
+class SupervisorSettings:
+    """``[supervisor]``: how ``run -- COMMAND`` starts a trainer again. Details: docs/supervisor.md."""
+
+    restarts_per_day: int = setting(20, "restarts in 24 h; after that it holds until a person resumes the run")
+    deaths_in_place: int = setting(
+        3, "deaths in a row with the same newest safe checkpoint, or before the first step, after which it holds"
+    )
+    back_off_s: float = setting(5.0, "seconds before the first restart; doubled with each death that followed no progress")
+    back_off_max_s: float = setting(600.0, "longest such wait")
+    grace_s: float = setting(60.0, "seconds that the trainer has to end after SIGTERM before it is killed")
+    first_step_s: float = setting(3600.0, "seconds from a start to its first step, after which it hangs")
+    hang_s: float = setting(1800.0, "seconds without a step, not in a pause, after which it hangs and is ended")
+    verify_s: float = setting(60.0, "seconds that looking at the chosen checkpoint may take before a start")
+    wide_area_nodes: int = setting(8, "nodes with a fault at once that make it hold instead of restarting; 0 = never")
+    resumed_behind: str = setting(
+        "stop", "what to do when the trainer went on from an older step than it was told", choices=("stop", "say")
+    )
+    when_stopped: str = setting(
+        "wait", "after control stop: wait for a resume and start again, or exit", choices=("wait", "exit")
+    )
+    recovered_steps: int = setting(50, "steps beyond the highest one before that a recovery needs")
+
+
 SECTIONS: Mapping[str, type] = MappingProxyType(
     {
+        "supervisor": SupervisorSettings,
         "breaker": BreakerSettings,
         "watch": WatchSettings,
         "logs": LogSettings,

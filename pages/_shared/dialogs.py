@@ -4,12 +4,12 @@ import streamlit as st
 
 from pages._shared.state import Look, the_poller
 from pages._shared.text import plain
+from pages._shared.who import WHO_KEY, is_operator
 from trainvitals.control.rollback import rollback_commands
 from trainvitals.web import format as fmt
-from trainvitals.web.actions import ACTIONS, Outcome, ask
+from trainvitals.web.actions import ACTIONS, Outcome, ask, go_back, is_supervised
 from trainvitals.web.present import possible_actions, rollback_cost
 
-WHO_KEY = "tv_who"
 OUTCOME_KEY = "tv_outcome"
 
 _MEANING = {
@@ -21,11 +21,14 @@ _MEANING = {
 
 
 def open_dialog(action: str, seen: Look) -> None:
-    """Open the dialog of an action's id; an unknown one opens nothing."""
+    """Open the dialog of an action's id; an unknown one opens nothing, nor does any for a viewer."""
+    if not is_operator(seen):
+        return
     if action in possible_actions(seen.run.control, seen.run.verdict.word) and action in ACTIONS:
         st.session_state.pop(OUTCOME_KEY, None)
         {"pause": _pause, "resume": _resume, "checkpoint": _checkpoint}[action](seen)
     elif action == "safe" and seen.run.recommended is not None:
+        st.session_state.pop(OUTCOME_KEY, None)
         _roll_back(seen)
 
 
@@ -84,7 +87,7 @@ def _ask_form(seen: Look, action: str) -> None:
 
 @st.dialog("Roll back", width="large")
 def _roll_back(seen: Look) -> None:
-    """What a restart from the safe checkpoint costs and takes. The restart itself is the trainer's own command."""
+    """What a restart from the safe checkpoint costs and takes: the supervisor does it, without one the trainer's own command."""
     safe = seen.run.recommended
     if safe is None:
         return
@@ -103,6 +106,9 @@ def _roll_back(seen: Look) -> None:
             "Its path holds control characters, so there is no command to copy: a terminal would act on them. Type it by hand."
         )
         return
+    if is_supervised(the_poller().settings, seen.run.name):
+        _go_back_form(seen, safe.path, fmt.step(safe.step))
+        return
     st.text("Nothing is done from here: your scheduler starts the trainer. On its host, from the checkout:")
     commands = rollback_commands(seen.run.settings.dir, safe.path, st.session_state.get(WHO_KEY) or "YOUR NAME", "WHY")
     st.code("\n".join(commands), language=None, wrap_lines=True)
@@ -110,6 +116,44 @@ def _roll_back(seen: Look) -> None:
         "Afterwards this page names the new attempt and the step it went on from; see that the loss comes back to what was usual. "
         "Resuming instead goes on with the weights in memory."
     )
+
+
+def _submit_back(run_name: str, to: str, nonce: str) -> None:
+    """As ``_submit``, for the supervisor."""
+    if st.session_state.get("tv_done_nonce") == nonce:
+        return
+    by, reason = str(st.session_state.get("tv_back_who", "")), str(st.session_state.get("tv_back_reason", ""))
+    if not by.strip() or not reason.strip():
+        st.session_state[OUTCOME_KEY] = Outcome(False, "Say who you are and why: both are kept with the request.")
+        return
+    outcome = go_back(the_poller().settings, run_name, to, by, reason)
+    st.session_state[OUTCOME_KEY] = outcome
+    if outcome.is_done:
+        st.session_state[WHO_KEY] = by.strip()
+        st.session_state["tv_done_nonce"] = nonce
+
+
+def _go_back_form(seen: Look, to: str, step: str) -> None:
+    outcome: Outcome | None = st.session_state.get(OUTCOME_KEY)
+    if outcome is not None and outcome.is_done:
+        st.session_state.pop(OUTCOME_KEY, None)
+        st.session_state["tv_asked"] = outcome.sentence
+        st.rerun()
+    st.text(
+        "The supervisor looks at the checkpoint, ends the trainer without a save, and starts it again from there. A pause or a stop ends "
+        "with it."
+    )
+    nonce = f"{seen.run.name}/rollback/{to}/{seen.now_ns}"
+    with st.form("tv_back_form", border=False):
+        st.text_input(
+            "Who asks", value=st.session_state.get(WHO_KEY, ""), key="tv_back_who", max_chars=200, placeholder="your name"
+        )
+        st.text_area("Why", key="tv_back_reason", max_chars=2000, height=80, placeholder="what you saw; a ticket number")
+        st.form_submit_button(
+            plain(f"Go back to step {step}"), type="primary", on_click=_submit_back, args=(seen.run.name, to, nonce)
+        )
+    if outcome is not None:
+        st.error(plain(outcome.sentence))
 
 
 def asked_note() -> None:

@@ -7,6 +7,7 @@ import streamlit as st
 from pages._shared.components import verdict_band
 from pages._shared.dialogs import open_dialog
 from pages._shared.state import RUN_KEY, Look, look, refresh_s, the_poller, theme
+from pages._shared.who import is_operator
 from trainvitals.charts.palette import palette
 from trainvitals.web import format as fmt
 from trainvitals.web.present import band
@@ -80,7 +81,8 @@ def head() -> Look | None:
         return None
     bar(seen)
     trouble(seen)
-    action = verdict_band(band(seen.snapshot, seen.run, seen.now_ns, refresh_s()), key="tv_band")
+    shown = band(seen.snapshot, seen.run, seen.now_ns, refresh_s())
+    action = verdict_band(shown if is_operator(seen) else {**shown, "actions": []}, key="tv_band")
     if action:
         open_dialog(action, seen)
     return seen

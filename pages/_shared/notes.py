@@ -2,9 +2,9 @@
 
 import streamlit as st
 
-from pages._shared.dialogs import WHO_KEY
 from pages._shared.state import Look, the_poller
 from pages._shared.text import plain
+from pages._shared.who import WHO_KEY, is_operator
 from trainvitals.web.actions import Outcome, annotate
 from trainvitals.web.annotations import CHANGES, Sent, fate
 
@@ -14,7 +14,7 @@ OUTCOME_KEY = "tv_note_outcome"
 
 def add_note(seen: Look, step: int | None) -> None:
     """The button; ``step``: what the form begins with."""
-    if step is not None and st.button("Add a note…", key="tv_note"):
+    if step is not None and is_operator(seen) and st.button("Add a note…", key="tv_note"):
         st.session_state.pop(OUTCOME_KEY, None)
         _dialog(seen, step)
 

@@ -95,8 +95,9 @@ def open_site(
     hostile: str = "",
     name: str = sample.RUN,
     fill: Callable[[Store, Path, int], None] | None = None,
+    more: str = "",
 ) -> Site:
-    """fill: writes another run, one whose trainer is gone, in place of the bad night."""
+    """more: tables of the settings. fill: writes another run, one whose trainer is gone, in place of the bad night."""
     store = backend.open(home)
     if fill is not None:
         fill(store, home / "run", time.time_ns())
@@ -107,7 +108,7 @@ def open_site(
     if name != sample.RUN:
         runs = runs.replace('dir = "run"', 'dir = "other"') + runs.replace(json.dumps(name), json.dumps(sample.RUN))
     url, tables = backend.settings(home)
-    settings.write_text(f'store = "{url}"\n{runs}[dashboard]\nrefresh_s = 1.0\n{tables}', encoding="utf-8")
+    settings.write_text(f'store = "{url}"\n{runs}[dashboard]\nrefresh_s = 1.0\n{tables}{more}', encoding="utf-8")
     port = free_port()
     environment = {**os.environ, "TRAINVITALS_CONFIG": str(settings), "PYTHONPATH": str(ROOT)}
     command = [sys.executable, "-m", "streamlit", "run", "app.py", "--server.port", str(port)]

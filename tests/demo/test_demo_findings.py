@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from trainvitals.__main__ import main
+from trainvitals.checkpoints.hash_store import HashStore
 from trainvitals.clock import ManualClock
 from trainvitals.demo import config
 from trainvitals.demo.faults import DEFAULT_SCHEDULE
-from trainvitals.demo.restart import newest_verified
 from trainvitals.demo.training import Training, TrainingOptions
 from trainvitals.hook import Recorder
+from trainvitals.incidents.rollback import RollbackInputs
+from trainvitals.supervisor.choice import choose
 
 SECONDS = 275
 
@@ -42,8 +45,9 @@ def findings(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, object]
         first = Training(options, clock)
         with pytest.raises(FloatingPointError):
             first.run(recorder, control, say=lambda _line: None)  # type: ignore[arg-type]
-    verified = newest_verified(home.checkpoints)
-    assert verified is not None
+    chosen = choose([str(home.checkpoints)], RollbackInputs(()), HashStore(None), clock, 30).report
+    assert chosen is not None
+    verified = Path(chosen.path)
     assert verified.name == f"checkpoint-{first.step // 300 * 300 - 300}", "the newest one was truncated"
     clock.advance(2)
     with Recorder(home.run_dir, run="demo", clock=clock) as recorder:

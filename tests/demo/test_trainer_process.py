@@ -1,11 +1,10 @@
-"""The demo's trainer as a process: it obeys the control file, and the restart loop picks a checkpoint that verifies."""
+"""The demo's trainer as a process: it obeys the control file, and its supervisor picks a checkpoint that verifies."""
 
 from __future__ import annotations
 
 import json
 import signal
 import subprocess
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,8 +12,13 @@ from pathlib import Path
 import pytest
 
 from trainvitals import control
-from trainvitals.demo import restart
-from trainvitals.demo.restart import RestartLoop, newest_verified, trainer_command
+from trainvitals.checkpoints.hash_store import HashStore
+from trainvitals.clock import StopSignal, SystemClock
+from trainvitals.demo.command import trainer_command
+from trainvitals.incidents.rollback import RollbackInputs
+from trainvitals.settings import RunSettings, SupervisorSettings
+from trainvitals.supervisor.choice import choose
+from trainvitals.supervisor.loop import Supervisor
 
 SMALL = ["--batch", "16", "--hidden", "8", "--text-bytes", "20000", "--step-time-s", "0.005", "--checkpoint-every", "20"]
 DEADLINE_S = 60.0
@@ -34,6 +38,12 @@ def records(run_dir: Path) -> list[dict[str, object]]:
     if not path.is_file():
         return []
     return [json.loads(line) for line in path.read_text().splitlines(keepends=True) if line.endswith("\n")]
+
+
+def newest_verified(directory: Path) -> Path | None:
+    """What a supervisor would go on from."""
+    report = choose([str(directory)], RollbackInputs(()), HashStore(None), SystemClock(), 30).report
+    return None if report is None else Path(report.path)
 
 
 @pytest.fixture
@@ -117,50 +127,25 @@ def test_sigterm_ends_it_at_once_also_in_a_pause(start: Callable[..., subprocess
     assert process.wait(DEADLINE_S) == 143
 
 
-def test_the_restart_loop_goes_on_from_the_verified_checkpoint_not_from_the_truncated_one(tmp_path: Path, run_dir: Path) -> None:
+def test_the_supervisor_goes_on_from_the_verified_checkpoint_not_from_the_truncated_one(tmp_path: Path, run_dir: Path) -> None:
     schedule = tmp_path / "schedule.json"
     schedule.write_text(
         json.dumps(
             [
-                {"name": "c", "kind": "truncate_checkpoint", "at_s": 0.3, "duration_s": 0},
-                {"name": "n", "kind": "poison_weights", "at_s": 0.3, "after": "c"},
+                {"name": "c", "kind": "truncate_checkpoint", "at_s": 1.5, "duration_s": 0},
+                {"name": "n", "kind": "poison_weights", "at_s": 1.5, "after": "c"},
             ]
         )
     )
     checkpoints = tmp_path / "checkpoints"
     # Slow enough that whole checkpoints exist before the truncated one, whatever the machine does meanwhile.
-    more = [*SMALL, "--steps", "400", "--step-time-s", "0.01"]
-    loop = RestartLoop(
-        trainer_command(run_dir, checkpoints, "demo", str(schedule), more), checkpoints, tmp_path / "logs", wait_s=0
-    )
-    assert loop.run() == 0
-    first, second = ((tmp_path / "logs" / f"attempt-{n}.log").read_text() for n in (1, 2))
+    more = [*SMALL, "--steps", "400", "--step-time-s", "0.01", "--resume-from", "{resume_from}"]
+    run = RunSettings(name="demo", dir=str(run_dir), checkpoints=(str(checkpoints),))
+    command = trainer_command(run_dir, checkpoints, "demo", str(schedule), more)
+    supervisor = Supervisor(run, SupervisorSettings(back_off_s=0.01), command, SystemClock(), StopSignal(), poll_s=0.05)
+    assert supervisor.run() == 0
+    first, second = ((run_dir / "logs" / f"attempt-{n:05d}.log").read_text() for n in (1, 2))
     assert "FloatingPointError" in first
     truncated = json.loads((run_dir / "demo_faults.json").read_text())["begun"]["c"]["step"]
-    assert f"checkpoint-{truncated - 20} at step {truncated - 20}" in second if truncated > 20 else "Resuming" not in second
+    assert f"checkpoint-{truncated - 20} at step {truncated - 20}" in second
     assert "iter 400:" in second
-
-
-def test_a_trainer_that_never_starts_is_given_up(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    loop = RestartLoop([sys.executable, "-c", "raise SystemExit(3)"], tmp_path, tmp_path / "logs", wait_s=0)
-    assert loop.run() == 3
-    assert len(list((tmp_path / "logs").iterdir())) == restart.MAX_RESTARTS + 1
-    assert "not starting it again" in capsys.readouterr().err
-
-
-def test_a_stopped_loop_ends_the_trainer_and_starts_no_other(tmp_path: Path) -> None:
-    ready = tmp_path / "ready"
-    program = f"import pathlib, signal; pathlib.Path({str(ready)!r}).touch(); signal.pause()"
-    loop = RestartLoop([sys.executable, "-c", program], tmp_path, tmp_path / "logs", wait_s=0)
-    codes: list[int] = []
-    thread = threading.Thread(target=lambda: codes.append(loop.run()))
-    thread.start()
-    wait_until(ready.exists, "the trainer's start")
-    loop.stop()
-    thread.join(DEADLINE_S)
-    assert codes == [0]
-    assert len(list((tmp_path / "logs").iterdir())) == 1
-
-
-def test_no_checkpoint_at_all_is_none(tmp_path: Path) -> None:
-    assert newest_verified(tmp_path) is None

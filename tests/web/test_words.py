@@ -18,7 +18,8 @@ from trainvitals.settings import RunSettings, Settings
 from trainvitals.web import format as fmt
 from trainvitals.web import window
 from trainvitals.web.actions import ask
-from trainvitals.web.present import band, breaker_sentence, nodes_tile, possible_actions, rollback_cost, tiles
+from trainvitals.web.control_words import breaker_words
+from trainvitals.web.present import band, nodes_tile, possible_actions, rollback_cost, tiles
 from trainvitals.web.view import ControlView, MetricNow, RunView, Snapshot
 
 NOW = 1_795_000_000 * 10**9
@@ -144,7 +145,7 @@ def test_a_run_that_is_over_is_not_asked_to_pause_whatever_its_last_status_says(
     ("mode", "says"), [("armed", "it pauses this run by itself"), ("dry-run", "pauses nothing"), ("off", "it does nothing")]
 )
 def test_each_mode_of_the_breaker_is_told_as_it_is(mode: str, says: str) -> None:
-    assert says in breaker_sentence(mode) and "may pause" not in breaker_sentence(mode)
+    assert says in breaker_words(mode) and "may pause" not in breaker_words(mode)
 
 
 def test_tiles_say_against_what_and_mark_only_what_is_abnormal() -> None:

@@ -10,9 +10,11 @@ import json
 import sys
 from pathlib import Path
 
+from trainvitals.cli.access import require_operator
 from trainvitals.cli.control import seconds
 from trainvitals.clock import SystemClock
-from trainvitals.control.inbox import answer_to, submit
+from trainvitals.control.audited import ask_watchdog
+from trainvitals.control.inbox import answer_to
 from trainvitals.control.requests import ANNOTATION, Answer, WatchRequest, checked_note_text
 from trainvitals.detect.annotations import CHANGES, FREE_NOTE, MAX_POINTS, checked_note, rules_of
 from trainvitals.detect.findings import DEFAULT_SILENCE_POINTS
@@ -44,6 +46,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help=f"for how many points (default {DEFAULT_SILENCE_POINTS}, at most {MAX_POINTS:,})",
     )  # fmt: skip
     parser.add_argument("--run", dest="run_name", default="", metavar="RUN", help="name of the run; refused when it is another's")
+    parser.add_argument(
+        "--config", metavar="FILE", help="settings file that says who may act on the run (default: as everywhere)"
+    )
     parser.add_argument("--wait", type=seconds, default=10.0, metavar="S", help="seconds to wait for the watchdog (default 10)")
 
 
@@ -57,7 +62,8 @@ def run(args: argparse.Namespace) -> int:
     data = {"step": note.step, "text": mask_text(note.text), **note.to_data()}
     try:
         checked_note_text(note.text)
-        request = submit(args.run_dir, args.run_name, kind=ANNOTATION, by=args.by, source="cli", data=data)
+        require_operator(Path(args.run_dir), args.run_name, "annotate", args.by, note.text, args.config)
+        request = ask_watchdog(args.run_dir, args.run_name, kind=ANNOTATION, by=args.by, source="cli", data=data)
     except ControlError as error:
         return _say(REFUSED, "refused", str(error), None)
     answer = _wait(Path(args.run_dir), request, args.wait)

@@ -11,8 +11,10 @@ import json
 import sys
 from pathlib import Path
 
+from trainvitals.cli.access import require_operator
 from trainvitals.clock import SystemClock
-from trainvitals.control import ControlRequest, ControlStatus, init, look, read_request, read_status, submit
+from trainvitals.control import ControlRequest, ControlStatus, init, look, read_request, read_status, supervised
+from trainvitals.control.audited import ask
 from trainvitals.control.rollback import rollback_commands
 from trainvitals.control.view import ControlState, fallback_commands
 from trainvitals.errors import ControlConflict, ControlError, InputError
@@ -27,13 +29,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "action", choices=ACTIONS, metavar="ACTION",
         help="show: what the trainer does; pause: save, then hold; resume: go on; checkpoint: save now; stop: save, then end; "
-        "rollback: print the way back, change nothing; init: make the control files",
+        "rollback: ask the supervisor to go back, without one print the way; init: make the control files",
     )  # fmt: skip
     parser.epilog = "Exit code 0: carried out. 1: refused, in conflict, or not answered within --wait. 2: wrong usage."
     parser.add_argument("run_dir", metavar="RUN_DIR", help="run directory that trainer and dashboard share")
     parser.add_argument("--by", default="", metavar="WHO", help="who asks; required for all but init and show")
     parser.add_argument("--reason", default="", metavar="WHY", help="why; required for all but init and show")
     parser.add_argument("--to", default="", metavar="CHECKPOINT", help="checkpoint to go back to (rollback)")
+    parser.add_argument(
+        "--skip-samples", default="", metavar="A:B", help="samples to leave out after going back (rollback by a supervisor)"
+    )
+    parser.add_argument(
+        "--config", metavar="FILE", help="settings file that says who may act on the run (default: as everywhere)"
+    )
     parser.add_argument("--wait", type=seconds, default=10.0, metavar="S", help="seconds to wait for the trainer (default 10)")
     parser.add_argument(
         "--run", dest="run_name", default="", metavar="RUN", help="name of the run; refused when the directory is another's"
@@ -63,9 +71,11 @@ def run(args: argparse.Namespace) -> int:
         if not getattr(args, option).strip():
             raise InputError(f"--{option} is missing: a run is never paused, stopped or changed without a name and a reason.")
     if args.action == "rollback":
+        require_operator(run_dir, args.run_name, args.action, args.by, args.reason, args.config)
         return _rollback(args)
     try:
-        request = submit(
+        require_operator(run_dir, args.run_name, args.action, args.by, args.reason, args.config)
+        asked = ask(
             run_dir, args.run_name, action=args.action, by=args.by, source="cli", reason=args.reason,
             expected_seq=args.expected_seq, expires_s=args.expires, save=False if args.no_save else None,
         )  # fmt: skip
@@ -73,7 +83,9 @@ def run(args: argparse.Namespace) -> int:
         return _say(args, REFUSED, "conflict", str(error), _request_or_none(run_dir))
     except ControlError as error:
         return _say(args, REFUSED, "refused", str(error), _request_or_none(run_dir))
-    return _wait(args, run_dir, request)
+    if asked.warning:
+        print("".join(c if c.isprintable() else "?" for c in asked.warning), file=sys.stderr)  # noqa: T201
+    return _wait(args, run_dir, asked.request)
 
 
 def outcome(request: ControlRequest, status: ControlStatus | None) -> str:
@@ -122,17 +134,37 @@ def _wait(args: argparse.Namespace, run_dir: Path, request: ControlRequest) -> i
 
 
 def _rollback(args: argparse.Namespace) -> int:
-    """Without a supervisor nothing restarts the trainer, so the commands are for a person; nothing is changed."""
+    """The supervisor carries it out; without one nothing restarts the trainer, so the commands are for a person."""
     if not args.to:
         raise InputError("--to CHECKPOINT is missing: name the checkpoint to go back to (see: checkpoint list).")
     checkpoint = Path(args.to)
     if not checkpoint.exists():
         raise InputError(f"There is no checkpoint {checkpoint}; look with: python -m trainvitals checkpoint list DIRECTORY")
+    if supervised.supervisor_of(args.run_dir) is not None:
+        return _ask_supervisor(args, checkpoint)
     commands = rollback_commands(args.run_dir, checkpoint, args.by, args.reason)
     sentence = "No supervisor runs this trainer, so nothing was changed. To go back by hand:\n" + "\n".join(commands)
     state = look(args.run_dir, SystemClock().time_ns())
     _print({"action": "rollback", "outcome": "by_hand", "commands": commands, "state": state.state}, sentence)
     return REFUSED
+
+
+def _ask_supervisor(args: argparse.Namespace, checkpoint: Path) -> int:
+    """Ask, and wait for its answer: it looks at the checkpoint first."""
+    clock = SystemClock()
+    request = supervised.ask_rollback(
+        args.run_dir, args.run_name, to=str(checkpoint.absolute()), by=args.by, reason=args.reason, source="cli",
+        skip_samples=args.skip_samples,
+    )  # fmt: skip
+    until_s = clock.monotonic_s() + args.wait
+    while (answer := supervised.answer_to(args.run_dir, request)) is None and clock.monotonic_s() < until_s:
+        clock.sleep(min(LOOK_EVERY_S, max(0.0, until_s - clock.monotonic_s())))
+    result = answer.outcome if answer is not None else "not_answered"
+    sentence = (
+        answer.sentence if answer is not None else "The supervisor has not answered yet; it may still look at the checkpoint."
+    )
+    _print({"action": "rollback", "outcome": result, "to": str(checkpoint), "sentence": sentence}, sentence)
+    return OK if result == "applied" else REFUSED
 
 
 def _say(

@@ -16,6 +16,7 @@ from trainvitals.cli.up import child_environment, dashboard_child, gpu_child, wa
 from trainvitals.clock import SystemClock
 from trainvitals.demo import config as demo_config
 from trainvitals.demo import faults
+from trainvitals.demo.command import trainer_command
 from trainvitals.settings import Settings
 from trainvitals.watch.processes import Child, run_children
 from trainvitals.web.answers import Waiting
@@ -78,10 +79,17 @@ def plan(
     Raises ``SettingsError`` when this is not a checkout.
     """
     environment = _environment(config)
+    steps = [
+        "--steps",
+        str(demo_config.TOTAL_STEPS),
+        "--checkpoint-every",
+        str(checkpoint_every),
+        "--resume-from",
+        "{resume_from}",
+    ]
     trainer = [
-        sys.executable, "-m", "trainvitals.demo.restart", "--run-dir", str(home.run_dir), "--checkpoints", str(home.checkpoints),
-        "--logs", str(home.logs), "--run", demo_config.RUN, "--schedule", schedule,
-        "--", "--steps", str(demo_config.TOTAL_STEPS), "--checkpoint-every", str(checkpoint_every),
+        sys.executable, "-m", "trainvitals", "run", "--config", config, "--run", demo_config.RUN, "--",
+        *trainer_command(home.run_dir, home.checkpoints, demo_config.RUN, schedule, steps),
     ]  # fmt: skip
     nodes = [sys.executable, "-m", "trainvitals.demo.simulated_nodes", "--store", settings.store, "--run", demo_config.RUN]
 
@@ -90,7 +98,7 @@ def plan(
 
     return [
         ours(dashboard_child(settings, config)),
-        Child("trainer", trainer, environment, restart=False),
+        Child("supervisor", trainer, environment, restart=False, log_path=str(home.logs / "supervisor.log")),
         *(ours(child) for child in watch_children(settings, config)),
         ours(gpu_child(config)),
         Child("simulated nodes", nodes, environment, log_path=str(home.logs / "simulated-nodes.log")),
@@ -98,7 +106,7 @@ def plan(
 
 
 def end_orphans(config: str) -> None:
-    """End trainers of this demo whose restart loop was killed: they went on training, and nobody else would end them."""
+    """End trainers of this demo whose supervisor was killed: they went on training, and nobody else would end them."""
     ours = f"{settings_module.CONFIG_VARIABLE}={config}".encode()
     for entry in Path("/proc").glob("[0-9]*"):  # nothing where there is no /proc
         try:

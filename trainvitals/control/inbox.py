@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -60,12 +61,13 @@ def make_directories(run_dir: RunDir) -> None:
 
 
 def submit(
-    run_dir: RunDir, run: str, *, kind: str, by: str, source: str, data: dict[str, Any], clock: Clock | None = None
-) -> WatchRequest:
+    run_dir: RunDir, run: str, *, kind: str, by: str, source: str, data: dict[str, Any], clock: Clock | None = None,
+    audit: Callable[[WatchRequest], None] | None = None,
+) -> WatchRequest:  # fmt: skip
     """Ask the watchdog of ``run_dir`` for something; returns the request as it was written.
 
     Raises ``ControlError`` when nobody reads it, the watchdog there does not know the kind, the place is unsafe or full, or ``by``
-    is missing; ``InputError`` when there is no run directory.
+    is missing; ``InputError`` when there is no run directory. audit: called before the file is written; what it raises ends this.
     """
     by = checked_text("by", by, MAX_NAME)
     checked_text("kind", kind, MAX_KIND)
@@ -82,6 +84,8 @@ def submit(
     try:
         if len(listing(run_dir).names) >= MAX_WAITING:
             raise ControlError(f"{MAX_WAITING:,} requests wait in {directory} already; look after the watchdog of this run.")
+        if audit is not None:
+            audit(request)
         if not files.create(directory / request.name, text.encode(), files.REQUEST_MODE):
             raise ControlError(f"{directory / request.name} is there already; ask again.")
     except OSError as error:
@@ -112,6 +116,13 @@ def why_not(run_dir: RunDir, run: str, kind: str) -> str:
     if kind not in watcher.kinds:
         return f"The watchdog here does not know requests of the kind {kind!r}; it is older than this program: start it anew."
     return ""
+
+
+def watcher_of(run_dir: RunDir) -> Watcher | None:
+    """What the watchdog here said of itself last; None when it said nothing. Raises ``InputError``, ``ControlError``, ``OSError``."""
+    path = requests_dir(run_dir) / WATCHER_FILE
+    data = files.read_bytes(path)
+    return None if data is None else Watcher.from_json(data, str(path))
 
 
 def answer_to(run_dir: RunDir, request: WatchRequest) -> Answer | None:

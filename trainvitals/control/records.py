@@ -30,7 +30,7 @@ class ControlRequest:
     expires_at_ns: not applied after this moment (None = never). valid_from_step: not applied before this step.
     source: ui, cli, webhook, breaker. action: the word that made this request, for the audit.
     save: whether a pause saves first; None = the trainer decides, which it does by saving. A client that does not know the key
-    saves, too (``ControlStatus.understands``).
+    saves, too (``ControlStatus.understands``). audit_n, audit_hash: this request's record in the audit, 0 = it has none.
     """
 
     run: str = ""
@@ -46,6 +46,8 @@ class ControlRequest:
     expires_at_ns: int | None = None
     valid_from_step: int | None = None
     save: bool | None = None
+    audit_n: int = 0
+    audit_hash: str = ""
 
     def to_json(self) -> str:
         """One JSON object with a final newline."""
@@ -65,6 +67,7 @@ class ControlRequest:
                 "by": self.by,
                 "source": self.source,
                 "reason": self.reason,
+                **({"audit_n": self.audit_n, "audit_hash": self.audit_hash} if self.audit_n else {}),
             }
         )
 
@@ -86,6 +89,8 @@ class ControlRequest:
             expires_at_ns=document.time_ns(raw, "expires_at", where),
             valid_from_step=document.optional_count(raw, "valid_from_step", where),
             save=document.optional_flag(raw, "save", where),
+            audit_n=document.count(raw, "audit_n", where, 0),
+            audit_hash=document.text(raw, "audit_hash", where, MAX_NAME),
         )
 
 

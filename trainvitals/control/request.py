@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
 from trainvitals.clock import Clock, SystemClock
 from trainvitals.control import files
+from trainvitals.control.audit_head import Head
 from trainvitals.control.document import checked_text
 from trainvitals.control.records import MAX_NAME, MAX_REASON, ControlRequest, ControlStatus
 from trainvitals.control.view import ControlState, describe, unreadable
@@ -94,6 +95,7 @@ def submit(
     clock: Clock | None = None,
     expires_s: float | None = None,
     save: bool | None = None,
+    audit: Callable[[ControlRequest], Head] | None = None,
 ) -> ControlRequest:
     """Ask for ``pause``, ``resume``, ``checkpoint`` or ``stop``; returns the request that now stands in ``control.json``.
 
@@ -101,6 +103,7 @@ def submit(
     when somebody else takes the next number at the same moment. Asking for what is desired already changes nothing and
     returns the present request, unless the trainer refused it, it has expired, or the action is ``checkpoint``.
     save: of a pause, whether the trainer saves first; None leaves it to the trainer, which saves.
+    audit: called with the request before it is written; its record's head goes into the request, and what it raises ends this.
     ``by`` and ``reason`` are required (``ControlError``): a pause without a name cannot be asked about.
     """
     clock = clock or SystemClock()
@@ -147,6 +150,9 @@ def submit(
         expires_at_ns=None if expires_s is None else now_ns + round(expires_s * 1e9),
         save=save if action == "pause" else None,
     )
+    if audit is not None:
+        head = audit(request)
+        request = replace(request, audit_n=head.n, audit_hash=head.hash)
     _claim_and_write(run_dir, request)
     return request
 

@@ -20,6 +20,8 @@ from trainvitals.errors import ControlError, InputError
 SCHEMA = 1
 SCHEMAS = (1,)
 ANNOTATION = "annotation"
+BREAKER = "breaker"
+BREAKER_MODES = ("off", "dry-run", "armed")
 SOURCES = ("ui", "cli", "webhook")
 OUTCOMES = ("applied", "refused")
 MAX_KIND = 64
@@ -140,17 +142,24 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Watcher:
-    """Who reads the requests here, told by itself every few seconds: the file's age says whether it still does."""
+    """Who reads the requests here, told by itself every few seconds: the file's age says whether it still does.
+
+    breaker: mode of the circuit breaker that is in force, "" = not told (an older watchdog).
+    """
 
     run: str
     kinds: tuple[str, ...]
     host: str = ""
     pid: int = 0
+    breaker: str = ""
 
     def to_json(self) -> str:
         """One JSON object with a final newline."""
         return document.dump(
-            {"schema": SCHEMA, "run": self.run, "kinds": list(self.kinds), "host": self.host, "pid": self.pid}
+            {
+                "schema": SCHEMA, "run": self.run, "kinds": list(self.kinds), "host": self.host, "pid": self.pid,
+                "breaker": self.breaker,
+            }
         )  # fmt: skip
 
     @classmethod
@@ -165,6 +174,7 @@ class Watcher:
             kinds=tuple(kinds),
             host=document.text(raw, "host", where, None),
             pid=document.count(raw, "pid", where, 0),
+            breaker=document.text(raw, "breaker", where, MAX_NAME),
         )
 
 
@@ -182,6 +192,11 @@ def name_parts(name: str) -> tuple[int, str] | None:
 def checked_note_text(text: str) -> str:
     """The words of a note; ``ControlError`` when there are none, too many, or characters that are no text."""
     return checked_text("text", text, MAX_REASON)
+
+
+def checked_breaker_mode(data: Mapping[str, Any]) -> str:
+    """The mode that a request of the kind ``breaker`` asks for. Raises ``InputError``."""
+    return document.choice(data, "mode", "the request", BREAKER_MODES)
 
 
 def _plain(raw: Mapping[str, Any], key: str, where: str, longest: int, *, may_be_empty: bool = False) -> str:

@@ -43,6 +43,11 @@ BREAKER: Mapping[str, float] = {
     "cool_down_points": 120,
 }
 
+#: Seconds instead of minutes; the trainer may be killed several times within one checkpoint's interval, by whoever tries it.
+SUPERVISOR: Mapping[str, float] = {
+    "back_off_s": 1.0, "back_off_max_s": 5.0, "grace_s": 5.0, "first_step_s": 120.0, "hang_s": 60.0, "deaths_in_place": 6,
+}  # fmt: skip
+
 
 @dataclass(frozen=True)
 class Home:
@@ -102,7 +107,7 @@ def settings_text(home: Home, port: int, checkpoint_every: int = CHECKPOINT_EVER
         "[[runs]]",
         f"name = {_text(RUN)}",
         f"dir = {_text(str(home.run_dir))}",
-        f"logs = [{_text(str(home.logs / 'attempt-*.log'))}]",
+        f"logs = [{_text(str(home.run_dir / 'logs' / 'attempt-*.log'))}]",
         'log_format = "nanogpt"',
         f"checkpoints = [{_text(str(home.checkpoints))}]",
         'steps_from = "hook"',
@@ -113,6 +118,9 @@ def settings_text(home: Home, port: int, checkpoint_every: int = CHECKPOINT_EVER
         "",
         "[breaker]",
         *_numbers(BREAKER),
+        "",
+        "[supervisor]",
+        *_numbers(SUPERVISOR),
         "",
         "[watch]",
         "poll_s = 0.25",

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from trainvitals.control.audited import Asked, ask
 from trainvitals.control.records import ControlStatus
-from trainvitals.control.request import read_status, submit
+from trainvitals.control.request import read_status
 from trainvitals.detect.findings import format_duration
 from trainvitals.errors import ControlError
 from trainvitals.identity import event_id
@@ -24,6 +25,8 @@ class BreakerAction:
     def __init__(self, run: RunSettings, read: Callable[[str], ControlStatus | None] = read_status) -> None:
         self._run = run
         self._read = read
+        #: off, dry-run or armed: what the settings say, until a person asks for something else.
+        self.mode = run.breaker
 
     def carry_out(self, trip: Finding, attempt: int, now_ns: int, saving: PauseSave | None = None) -> Event:
         """Act on a trip once; the same trip again writes the same request, which the control file takes as done.
@@ -32,7 +35,7 @@ class BreakerAction:
         """
         decision, reason = self._decide(trip, attempt, now_ns, saving or PauseSave(None, ""))
         data: dict[str, Any] = {
-            "decision": decision, "mode": self._run.breaker, "reason": reason, "finding": trip.id, "rule": trip.rule,
+            "decision": decision, "mode": self.mode, "reason": reason, "finding": trip.id, "rule": trip.rule,
         }  # fmt: skip
         severity = Severity.CRITICAL if decision == "paused" else Severity.WARNING
         return Event(
@@ -42,13 +45,13 @@ class BreakerAction:
 
     def log_events(self, log: Iterable[Mapping[str, Any]], attempt: int, now_ns: int) -> list[Event]:
         """What led to a trip or away from one (``Engine.take_breaker_log``); the trip itself is told by ``carry_out``."""
-        if self._run.breaker == "off":
+        if self.mode == "off":
             return []
         return [
             Event(
                 "breaker", entry["time_ns"] or now_ns, step=entry["step"], attempt=attempt or None,
                 id=event_id(self._run.name, attempt, "breaker", entry["step"], entry["decision"]), source="watch", text=entry["reason"],
-                data={"decision": entry["decision"], "mode": self._run.breaker, "reason": entry["reason"]},
+                data={"decision": entry["decision"], "mode": self.mode, "reason": entry["reason"]},
             )
             for entry in log
             if entry["decision"] in ("count", "hold", "alert")
@@ -56,7 +59,7 @@ class BreakerAction:
 
     def _decide(self, trip: Finding, attempt: int, now_ns: int, saving: PauseSave) -> tuple[str, str]:
         step, why = f"{trip.detected_step:,}", str(trip.data.get("reason") or trip.message)
-        if self._run.breaker == "off":
+        if self.mode == "off":
             return "off", f"the breaker is off for this run; it would have paused at step {step}: {why}"
         age_s = (now_ns - trip.time_ns) / 1e9 if trip.time_ns is not None else 0.0
         if attempt != trip.attempt or age_s > STALE_AFTER_S:
@@ -64,7 +67,7 @@ class BreakerAction:
                 "stale",
                 f"would have paused at step {step}, but that was {format_duration(age_s)} ago in attempt {trip.attempt}: {why}",
             )
-        if self._run.breaker == "dry-run":
+        if self.mode == "dry-run":
             return "would_pause", f"dry run: would have paused at step {step}: {why}"
         try:
             status = self._read(self._run.dir)
@@ -73,10 +76,19 @@ class BreakerAction:
                     "not_wired",
                     f"cannot pause at step {step}: the trainer reads no control file. Stop it by hand. {why}",
                 )
-            submit(self._run.dir, self._run.name, action="pause", by="breaker", source="breaker", reason=why, save=saving.save)
+            asked = ask(
+                self._run.dir, self._run.name, action="pause", by="breaker", source="breaker", reason=why, save=saving.save
+            )
         except (ControlError, OSError) as error:
             return "refused", f"could not pause at step {step}: {error}"
-        return "paused", f"asked the trainer to pause at step {step}: {why}{_about_saving(saving, status)}"
+        return (
+            "paused",
+            f"asked the trainer to pause at step {step}: {why}{_about_saving(saving, status)}{_warned(asked)}",
+        )
+
+
+def _warned(asked: Asked) -> str:
+    return f"; {asked.warning}" if asked.warning else ""
 
 
 def _about_saving(saving: PauseSave, status: ControlStatus) -> str:

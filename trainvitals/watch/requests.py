@@ -38,8 +38,12 @@ Apply = Callable[[WatchRequest, int | None], tuple[Event, str]]
 class Requests:
     """Of one run directory. ``host``: for people, who ask which watchdog reads here."""
 
-    def __init__(self, run_dir: str, run: str, host: str = "", kinds: Mapping[str, Apply] | None = None) -> None:
-        self._dir, self._run, self._host = run_dir, run, host
+    def __init__(
+        self, run_dir: str, run: str, host: str = "", kinds: Mapping[str, Apply] | None = None,
+        told: Callable[[Answer], None] = lambda _: None, breaker: Callable[[], str] = str,
+    ) -> None:  # fmt: skip
+        """told: gets each answer before it is written, perhaps again after a kill. breaker: the mode in force."""
+        self._dir, self._run, self._host, self._tell, self._breaker = run_dir, run, host, told, breaker
         self._kinds: Mapping[str, Apply] = {ANNOTATION: AnnotationRequests(run).apply} if kinds is None else kinds
         self._due_s = self._announce_due_s = float("-inf")
         self._unsettled: dict[str, Answer] = {}
@@ -61,7 +65,7 @@ class Requests:
         self._due_s = now_s + LOOK_EVERY_S
         try:
             if now_s >= self._announce_due_s:
-                inbox.announce(self._dir, Watcher(self._run, tuple(self._kinds), self._host, os.getpid()))
+                inbox.announce(self._dir, Watcher(self._run, tuple(self._kinds), self._host, os.getpid(), self._breaker()))
                 self._announce_due_s = now_s + ANNOUNCE_EVERY_S
             found = inbox.listing(self._dir)
         except (ControlError, InputError, OSError) as error:
@@ -83,6 +87,7 @@ class Requests:
             return
         self._answer_trouble = ""
         for name, answer in list(self._unsettled.items()):
+            self._tell(answer)
             try:
                 inbox.settle(self._dir, answer)
                 del self._unsettled[name]
@@ -90,6 +95,7 @@ class Requests:
                 self._answer_trouble = f"a request of a person is carried out, but cannot be answered: {error}"
         try:
             inbox.prune(self._dir)
+            self._announce_due_s = float("-inf")  # what was carried out may have changed what is announced
         except (ControlError, OSError) as error:
             self._answer_trouble = self._answer_trouble or f"old answers to requests cannot be taken away: {error}"
 

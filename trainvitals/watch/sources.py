@@ -24,8 +24,12 @@ from trainvitals.settings import RunSettings
 from trainvitals.watch.times import dated
 
 HOOK_FILE = "metrics.rank00000.jsonl"
+#: What the supervisor of the trainer did, in the hook's form of lines.
+SUPERVISOR_FILE = "supervisor.events.jsonl"
 #: What only the watchdog may say: from a trainer's file it is a message.
-OWN_KINDS = frozenset({"finding", "incident", "breaker", "checkpoint", "verification", "postmortem", "pointer", "pin", "room"})
+OWN_KINDS = frozenset(
+    {"finding", "incident", "breaker", "checkpoint", "verification", "postmortem", "pointer", "pin", "room", "supervisor"}
+)
 #: More starts than this within a minute are no restarts: two trainers write one file.
 STARTS_PER_MINUTE = 20
 MINUTE_S = 60.0
@@ -77,6 +81,7 @@ class RunSources:
         self._book = AttemptBook(run.dir)
         self._hook_path = Path(run.dir) / HOOK_FILE
         self._hook = LogSource([glob.escape(str(self._hook_path))], "hook", "UTC", clock)
+        self._supervisor = LogSource([glob.escape(str(Path(run.dir) / SUPERVISOR_FILE))], "hook", "UTC", clock)
         self._log = LogSource(run.logs, run.log_format, run.log_timezone, clock, custom=custom)
         self._numbers: dict[str, int] = {}
         self._resumed_from: dict[str, int] = {}
@@ -98,7 +103,7 @@ class RunSources:
     @property
     def is_behind(self) -> bool:
         """Whether the last ``poll`` stopped at its limit: more may be waiting, so the present is not known yet."""
-        return self._hook.is_behind or self._log.is_behind
+        return self._hook.is_behind or self._log.is_behind or self._supervisor.is_behind
 
     @property
     def attempt(self) -> int:
@@ -116,7 +121,7 @@ class RunSources:
     def counters(self) -> Mapping[str, int]:
         """What could not be read, summed over all files."""
         total: dict[str, int] = {}
-        for source in (self._hook, self._log):
+        for source in (self._hook, self._log, self._supervisor):
             for name, count in source.counters.items():
                 total[name] = total.get(name, 0) + count
         return total
@@ -137,12 +142,21 @@ class RunSources:
                 records.append(self._numbered(path, record, now_ns))
             elif isinstance(record, Event) and record.kind in KINDS_BESIDE_THE_HOOK:
                 records.append(self._stamped(replace(record, attempt=self._current or None), path, now_ns))
+        records += self._of_supervisor(now_ns)
         # A launcher that goes on printing is no sign of life of the trainer. What it says of the cause comes first.
         if not is_hook_quiet:
             self._quiet_since_s = self._clock.monotonic_s()
         elif not self.is_behind:
             records += self._death(now_ns)
         return records
+
+    def _of_supervisor(self, now_ns: int) -> list[Step | Event]:
+        """Its own events; of anything else in its file there is a message at most."""
+        return [
+            self._stamped(replace(record, attempt=self._current or None, source="supervisor"), "" if is_own else path, now_ns)
+            for path, record in self._supervisor.poll(self._max_bytes)
+            if isinstance(record, Event) and ((is_own := record.kind == "supervisor") or record.kind == "message")
+        ]
 
     def _dated(self, found: Sequence[tuple[str, Step | Event]], now_ns: int) -> list[tuple[str, Step | Event]]:
         """The same records; steps of a log that tells no times get one, and events get that of a step beside them.
@@ -315,6 +329,7 @@ class RunSources:
         return {
             "hook": self._hook.to_state(),
             "log": self._log.to_state(),
+            "supervisor": self._supervisor.to_state(),
             "numbers": self._numbers,
             "resumed_from": self._resumed_from,
             "last_seen_ns": self._last_seen_ns,
@@ -329,6 +344,8 @@ class RunSources:
         """Go on exactly where ``to_state`` was taken."""
         self._hook.restore(state["hook"])
         self._log.restore(state["log"])
+        if "supervisor" in state:
+            self._supervisor.restore(state["supervisor"])
         self._numbers = dict(state["numbers"])
         self._resumed_from = dict(state["resumed_from"])
         self._last_seen_ns = dict(state["last_seen_ns"])

@@ -7,13 +7,13 @@ detecting from what it reads; what it could not commit waits in memory up to a b
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 from functools import partial
 from typing import Any
 
 from trainvitals.clock import Clock
+from trainvitals.control.requests import ANNOTATION, BREAKER
 from trainvitals.errors import StoreError
 from trainvitals.identity import event_id, step_time_ns
 from trainvitals.incidents.grouping import Grouper, finding_from_mapping
@@ -22,7 +22,10 @@ from trainvitals.settings import RunSettings, Settings
 from trainvitals.store.encode import check_point, dropped_metrics, event_point, step_point
 from trainvitals.store.protocol import Sink
 from trainvitals.store.sink import heartbeat_fields
+from trainvitals.watch.annotation_request import AnnotationRequests
+from trainvitals.watch.audit_trail import AuditTrail
 from trainvitals.watch.breaker_action import BreakerAction
+from trainvitals.watch.breaker_mode import BreakerMode
 from trainvitals.watch.checkpoint_events import CheckpointEvents
 from trainvitals.watch.checkpoint_scan import CheckpointScanner, Scan
 from trainvitals.watch.counters import Counters, counted
@@ -30,10 +33,12 @@ from trainvitals.watch.deaths import Deaths
 from trainvitals.watch.engines import engine_for
 from trainvitals.watch.finding_events import finding_event, incident_event
 from trainvitals.watch.flood import FloodGate
+from trainvitals.watch.heartbeat import heartbeat_point
+from trainvitals.watch.kept_state import KEPT_ERRORS, packed, unpacked
 from trainvitals.watch.losses import Losses
 from trainvitals.watch.metadata import MetadataFiles
 from trainvitals.watch.pause_requests import PauseRequests
-from trainvitals.watch.pending import Pending, packed, unpacked
+from trainvitals.watch.pending import Pending
 from trainvitals.watch.postmortem import PostmortemRunner
 from trainvitals.watch.requests import Requests
 from trainvitals.watch.safe_checkpoint import SafeCheckpoint
@@ -63,12 +68,12 @@ class Watchdog:
         self._grouper = Grouper(run.name)
         self._safe = safe or SafeCheckpoint(run, settings.watch)
         self._metadata = MetadataFiles(run.dir, run.name)
-        self._deaths = Deaths(run, postmortems)
-        self._unnumbered = Unnumbered(run.name)
+        self._deaths, self._unnumbered = Deaths(run, postmortems), Unnumbered(run.name)
         self._pauses = PauseRequests(run.dir)
-        self._requests = Requests(run.dir, run.name, node)
-        self._pending = Pending()
-        self._counters = Counters()
+        self._audit, self._mode = AuditTrail(run.dir, run.name, clock), BreakerMode(run.name, breaker)
+        kinds = {ANNOTATION: AnnotationRequests(run.name).apply, BREAKER: self._mode.apply}
+        self._requests = Requests(run.dir, run.name, node, kinds, self._audit.answered, lambda: self._mode.mode)
+        self._pending, self._counters = Pending(), Counters()
         self._event_times: dict[str, int] = {}
         self._told_severity: dict[str, Severity] = {}
         self._checkpoint_events = CheckpointEvents()
@@ -82,8 +87,7 @@ class Watchdog:
         self._started = (clock.time_ns(), clock.monotonic_s())
         self._told_s: float | None = None
         self._scan_error = ""
-        self._troubles = Troubles()
-        self._gate = FloodGate(clock)
+        self._troubles, self._gate = Troubles(), FloodGate(clock)
         self._state_key = f"watch/{run.name}/"
 
     @property
@@ -100,7 +104,7 @@ class Watchdog:
         try:
             checkpoints = kept.get(self._state_key + "checkpoints")
             self._take_up(unpacked(blob), unpacked(checkpoints) if checkpoints else None)
-        except (ValueError, KeyError, TypeError, zlib.error) as error:
+        except KEPT_ERRORS as error:
             # Written by another version: reading the files again gives the same rows and the same ids, so nothing doubles.
             text = f"the kept state could not be used ({type(error).__name__}: {error}); the run's files are read again from the start"
             self._start_anew()
@@ -122,6 +126,7 @@ class Watchdog:
         self._unnumbered.restore(state.get("unnumbered", []))
         self._pauses.restore(state.get("requests", {}))
         self._requests.restore(state.get("people", {}))
+        self._mode.restore(state.get("breaker_mode", {}))
         for data in state.get("checkpoint_findings", {}).values():  # an earlier version's, found again under another id
             old = finding_from_mapping(data)
             self._found([replace(old, is_open=False, last_step=old.first_step)], self._clock.time_ns())
@@ -142,6 +147,7 @@ class Watchdog:
         self._safe.restore({})
         self._deaths.restore({})
         self._unnumbered.restore([])
+        self._mode.restore({})
         self._take_up_notes()
 
     def _take_up_notes(self) -> None:
@@ -180,6 +186,9 @@ class Watchdog:
         for event in self._safe.take_events():
             self._add_event(event)
             self._pending.announcements.append(event.text)
+            self._audit.kept(event)
+        for head in self._audit.poll(self._clock.monotonic_s()):
+            self._add_event(head)
         self._tell_trouble()
         self._beat(now_ns)
         self._commit()
@@ -201,7 +210,8 @@ class Watchdog:
         numbering = self._sources.trouble
         kept = "The attempt is numbered all the same; it is written down as soon as that works."
         troubles = [
-            ("metadata", self._metadata.flush()), ("pauses", self._pauses.trouble), ("requests", self._requests.trouble),
+            ("metadata", self._metadata.flush()), ("pauses", self._pauses.trouble), ("audit", self._audit.trouble),
+            ("requests", self._requests.trouble),
             ("attempts", numbering and f"{numbering} {kept}"), ("flapping", self._sources.flapping()),
         ]  # fmt: skip
         for source, trouble in self._troubles.news(troubles):
@@ -312,19 +322,14 @@ class Watchdog:
         lost, notes = self._losses.look(kinds, now_s)
         for note in notes:
             self.note(note.text, note.subject, **note.data)
-        fields: dict[str, float | int | str | bool] = {"ranks": 1, "alive": 1, "lost_records": lost}
-        if self._last_step is not None and self._last_step_ns is not None:
-            fields |= {
-                "step_min": self._last_step, "step_max": self._last_step,
-                "oldest_age_s": max(0.0, (now_ns - self._last_step_ns) / 1e9),
-            }  # fmt: skip
-        fields |= heartbeat_fields(self._store)
-        self._add_point(Point("heartbeat", {"run": self._run.name, "node": self._node}, now_ns, fields))
+        newest = (self._last_step, self._last_step_ns)
+        self._add_point(heartbeat_point(self._run.name, self._node, now_ns, lost, newest, heartbeat_fields(self._store)))
 
     def _act(self, now_ns: int) -> None:
         for trip in self._trips:
             event = self._breaker.carry_out(trip, self._sources.attempt, now_ns, self._safe.pause_save())
             self._add_event(event)
+            self._audit.decided(event)
             self._pending.announcements.append(f"breaker: {event.text}")
         self._trips = []
 
@@ -383,5 +388,6 @@ class Watchdog:
             "unnumbered": self._unnumbered.to_state(),
             "requests": self._pauses.to_state(),
             "people": self._requests.to_state(),
+            "breaker_mode": self._mode.to_state(),
         }
         return packed(state)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
+from trainvitals.access import Identity, refusal
 from trainvitals.clock import Clock, SystemClock
-from trainvitals.control import inbox
-from trainvitals.control.records import ControlRequest
-from trainvitals.control.request import read_request, read_status, submit
-from trainvitals.control.requests import ANNOTATION, checked_note_text
+from trainvitals.control import audited, supervised
+from trainvitals.control.document import checked_text
+from trainvitals.control.records import MAX_REASON, ControlRequest
+from trainvitals.control.request import read_request, read_status
+from trainvitals.control.requests import ANNOTATION, BREAKER, BREAKER_MODES, checked_note_text
 from trainvitals.errors import ControlConflict, TrainvitalsError
 from trainvitals.masking import mask_text
 from trainvitals.settings import Settings
@@ -40,12 +43,15 @@ def ask(
     clock = clock or SystemClock()
     if action not in ACTIONS:
         return Outcome(False, f"This page cannot ask for {action!r}.")
+    if refused := _refused(settings, run_name, by, {"action": action, "reason": reason}, clock):
+        return refused
     try:
         run = settings.run(run_name)
-        request = submit(
+        asked = audited.ask(
             run.dir, run.name, action=action, by=by, source="ui", reason=reason, expected_seq=expected_seq, clock=clock,
             save=save,
         )  # fmt: skip
+        request = asked.request
     except ControlConflict as conflict:
         present = read_request(settings.run(run_name).dir)
         pressed_twice = (present.action, present.by, present.reason) == (action, by.strip(), reason.strip())
@@ -55,7 +61,8 @@ def ask(
     except (TrainvitalsError, OSError) as error:
         return Outcome(False, str(error))
     older = " Its hook is older than pauses that do not save: it saves all the same." if _saves_anyway(run.dir, request) else ""
-    return Outcome(True, f"Asked (number {request.seq}); the trainer answers when its step ends.{older}", request.seq)
+    told = f" {asked.warning}" if asked.warning else ""
+    return Outcome(True, f"Asked (number {request.seq}); the trainer answers when its step ends.{older}{told}", request.seq)
 
 
 def _saves_anyway(run_dir: str, request: ControlRequest) -> bool:
@@ -78,10 +85,62 @@ def annotate(
         return Outcome(False, f"This page knows no change {change!r}.")
     if isinstance(step, bool) or not isinstance(step, int) or step < 0:
         return Outcome(False, "The step must be a whole number, 0 or more.")
+    if refused := _refused(settings, run_name, by, {"action": "annotate", "text": text}, clock):
+        return refused
     try:
         run = settings.run(run_name)
         data = {"step": step, "change": change, "text": mask_text(checked_note_text(text))}
-        request = inbox.submit(run.dir, run.name, kind=ANNOTATION, by=by, source="ui", data=data, clock=clock)
+        request = audited.ask_watchdog(run.dir, run.name, kind=ANNOTATION, by=by, source="ui", data=data, clock=clock)
     except (TrainvitalsError, OSError) as error:
         return Outcome(False, str(error))
     return Outcome(True, "Note sent; waiting for the watchdog.", request_id=request.id)
+
+
+def set_breaker(settings: Settings, run_name: str, mode: str, by: str, reason: str, clock: Clock | None = None) -> Outcome:
+    """Ask the run's watchdog to arm or disarm the circuit breaker. Only runs of the dashboard's own settings can be meant; never
+    raises for what people or files do."""
+    if mode not in BREAKER_MODES:
+        return Outcome(False, f"The breaker has no mode {mode!r}.")
+    if refused := _refused(settings, run_name, by, {"action": "breaker", "mode": mode, "reason": reason}, clock):
+        return refused
+    try:
+        run = settings.run(run_name)
+        data = {"mode": mode, "reason": mask_text(checked_text("reason", reason, MAX_REASON))}
+        request = audited.ask_watchdog(run.dir, run.name, kind=BREAKER, by=by, source="ui", data=data, clock=clock)
+    except (TrainvitalsError, OSError) as error:
+        return Outcome(False, str(error))
+    return Outcome(True, "Sent; waiting for the watchdog.", request_id=request.id)
+
+
+def is_supervised(settings: Settings, run_name: str) -> bool:
+    """Whether a supervisor would carry out a way back of this run; never raises."""
+    try:
+        return supervised.supervisor_of(settings.run(run_name).dir) is not None
+    except (TrainvitalsError, OSError):
+        return False
+
+
+def go_back(settings: Settings, run_name: str, to: str, by: str, reason: str, clock: Clock | None = None) -> Outcome:
+    """Ask the run's supervisor to start the trainer again from the checkpoint ``to``, which must be one of this run's own. Never raises
+    for what people or files do."""
+    if refused := _refused(settings, run_name, by, {"action": supervised.ROLLBACK, "to": to, "reason": reason}, clock):
+        return refused
+    try:
+        run = settings.run(run_name)
+        request = supervised.ask_rollback(run.dir, run.name, to=to, by=by, reason=mask_text(reason), source="ui", clock=clock)
+    except (TrainvitalsError, OSError) as error:
+        return Outcome(False, str(error))
+    return Outcome(True, "Sent; the supervisor looks at the checkpoint, then goes back.", request_id=request.id)
+
+
+def _refused(settings: Settings, run_name: str, by: str, data: dict[str, Any], clock: Clock | None) -> Outcome | None:
+    """What a person is told who may not act on the run; None for one who may. The refusal is audited."""
+    sentence = refusal(settings.access, run_name, Identity(by))
+    if not sentence:
+        return None
+    try:
+        run = settings.run(run_name)
+    except TrainvitalsError as error:
+        return Outcome(False, str(error))
+    trouble = audited.refused_access(run.dir, run.name, by=by, source="ui", data=data, clock=clock)
+    return Outcome(False, f"{sentence} {trouble}".rstrip())

@@ -91,7 +91,7 @@ def run_view(
     newest = newest_verified(facts.checkpoints)
     way_back = way_back_of(run, facts, stored, attempts, rows, speed.step_s, metrics)
     recommended = way_back.checkpoint
-    breaker_events = facts.of_kind("breaker")
+    breaker_events = [event for event in facts.of_kind("breaker") if event.data.get("decision") != "mode"]  # not by itself
     inputs = VerdictInputs(
         now_ns=now_ns,
         incidents=facts.incidents,

@@ -23,7 +23,7 @@ from trainvitals.web.configuration import ConfigurationReader
 from trainvitals.web.nodes import gpus, nodes
 from trainvitals.web.starts import StartReader
 from trainvitals.web.validation import ValidationReader
-from trainvitals.web.view import ControlView, CurveQuery, CurveResult, RunView, Snapshot
+from trainvitals.web.view import AuditView, ControlView, CurveQuery, CurveResult, RunView, Snapshot
 
 log = logging.getLogger(__name__)
 
@@ -44,6 +44,10 @@ Draw = Callable[[Store, RunView, CurveQuery, int], str]
 ReadControl = Callable[[RunSettings, int], ControlView]
 #: run -> all requests ever made of it, as events of kind ``control``
 ReadRequests = Callable[[RunSettings], Sequence[Event]]
+#: run -> mode of its breaker that is in force: off, dry-run or armed
+ReadBreaker = Callable[[RunSettings], str]
+#: run -> its audit; reads the run directory
+ReadAudit = Callable[[RunSettings], AuditView]
 
 
 @dataclass
@@ -86,10 +90,12 @@ class Poller:
         read_control: ReadControl,
         clock: Clock | None = None,
         read_requests: ReadRequests | None = None,
+        read_breaker: ReadBreaker | None = None,
+        read_audit: ReadAudit | None = None,
     ) -> None:
         self._settings, self._draw, self._read_control = settings, draw, read_control
         self._clock: Clock = clock or SystemClock()
-        self._read_requests = read_requests
+        self._read_requests, self._read_breaker, self._read_audit = read_requests, read_breaker, read_audit
         #: run -> (sequence number when read, requests): the history directory is read again only when the number changed.
         self._requests: dict[str, tuple[int, Sequence[Event]]] = {}
         self._configurations, self._validations = ConfigurationReader(), ValidationReader()
@@ -166,13 +172,16 @@ class Poller:
 
     def _view(self, store: Store, run: RunSettings, now_ns: int, seen_nodes: Sequence[NodeSample]) -> RunView:
         control = self._read_control(run, now_ns)
+        in_force = replace(run, breaker=self._read_breaker(run)) if self._read_breaker is not None else run
         if self._read_requests is not None and self._requests.get(run.name, (-1, ()))[0] != control.seq:
             self._requests[run.name] = (control.seq, self._read_requests(run))
         requests = self._requests.get(run.name, (0, ()))[1]
-        return run_view(
-            self._settings, store, run, control, now_ns, seen_nodes, requests, self._configurations, self._validations,
+        view = run_view(
+            self._settings, store, in_force, control, now_ns, seen_nodes, requests, self._configurations, self._validations,
             self._checkpoints, self._starts,
         )  # fmt: skip
+        audit = self._read_audit(run) if self._read_audit is not None else view.audit
+        return replace(view, audit=audit, breaker_of_settings=run.breaker)
 
     def draw_due(self) -> int:
         """Draw every curve that is due, most overdue first; returns how many were drawn. Never raises."""

@@ -81,16 +81,6 @@ def possible_actions(control: ControlView, word: VerdictWord | None = None) -> t
     return () if word in (VerdictWord.STOPPED, VerdictWord.FINISHED) else ("pause", "checkpoint")
 
 
-def breaker_sentence(mode: str) -> str:
-    """What the circuit breaker may do to this run."""
-    does = {
-        "armed": "armed: it pauses this run by itself when its conditions are met; it never resumes or stops it",
-        "dry-run": "dry-run: it says when it would pause this run, and pauses nothing",
-        "off": "off: it does nothing for this run",
-    }.get(mode, mode)
-    return f"Circuit breaker {does}. It is set in trainvitals.toml (breaker = …)."
-
-
 def rollback_cost(run: RunView) -> str:
     """What going back to the recommended checkpoint costs, in a sentence; empty when there is none."""
     safe = run.recommended

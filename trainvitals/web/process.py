@@ -10,12 +10,15 @@ from dataclasses import asdict
 from typing import Any
 
 from trainvitals import settings as settings_module
+from trainvitals.control.inbox import watcher_of
 from trainvitals.control.request import history, look
+from trainvitals.control.requests import BREAKER_MODES
 from trainvitals.errors import TrainvitalsError
 from trainvitals.errors import TrainvitalsError as StartError
 from trainvitals.records import Event
 from trainvitals.settings import RunSettings, Settings
 from trainvitals.store.open import open_store
+from trainvitals.web.audit import AuditReader
 from trainvitals.web.draw import draw
 from trainvitals.web.poller import Poller
 from trainvitals.web.view import ControlView
@@ -42,13 +45,22 @@ def make_poller(settings: Settings) -> Poller:
 
     return Poller(
         settings, lambda: open_store(settings.store, read_only=True, influxdb=settings.influxdb), draw, read_control,
-        read_requests=read_requests,
+        read_requests=read_requests, read_breaker=read_breaker, read_audit=AuditReader().read,
     )  # fmt: skip
 
 
 def read_control(run: RunSettings, now_ns: int) -> ControlView:
     """Control state of a run, from its control files."""
     return ControlView(**asdict(look(run.dir, now_ns)))
+
+
+def read_breaker(run: RunSettings) -> str:
+    """The mode that the run's watchdog says is in force; that of the settings when it says nothing that can be read."""
+    try:
+        watcher = watcher_of(run.dir)
+    except (TrainvitalsError, OSError):
+        return run.breaker
+    return watcher.breaker if watcher is not None and watcher.breaker in BREAKER_MODES else run.breaker
 
 
 def read_requests(run: RunSettings) -> list[Event]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from trainvitals.control.audit import AuditRecord
 from trainvitals.control.view import ControlState
 from trainvitals.incidents.checkpoint_card import CardRow as CardRow
 from trainvitals.incidents.checkpoint_card import Judgement as Judgement
@@ -83,6 +84,18 @@ class Start:
     problem: str = ""
 
 
+@dataclass(frozen=True)
+class AuditView:
+    """The newest records of a run's audit, oldest first. count: records that are kept. state: whether the chain is whole, in a
+    sentence. latency: of the newest request, in a sentence; "" = none."""
+
+    records: tuple[AuditRecord, ...] = ()
+    count: int = 0
+    state: str = "Nothing was audited here yet."
+    is_broken: bool = False
+    latency: str = ""
+
+
 #: The control state of a run, as the pages know it.
 ControlView = ControlState
 
@@ -98,7 +111,8 @@ class RunView:
     reading: what could not be read or kept, "" = nothing. validations: losses on held-out data, by time. saves: how long each
     took, by step. choices: what a restart would load. pinned: path -> where it is kept from deletion. rollback: the
     recommendation with its reasons. card: how well the run saves, point by point. starts: what each start went on from.
-    pause: whether a pause would save first, and why.
+    pause: whether a pause would save first, and why. settings.breaker: the mode in force, as the watchdog tells it;
+    breaker_of_settings: what the settings file says.
     """
 
     settings: RunSettings
@@ -135,6 +149,8 @@ class RunView:
     rollback: Rollback = field(default_factory=lambda: Rollback(None, ""))
     card: tuple[CardRow, ...] = ()
     starts: tuple[Start, ...] = ()
+    audit: AuditView = field(default_factory=AuditView)
+    breaker_of_settings: str = ""
 
     @property
     def name(self) -> str:

@@ -1,0 +1,80 @@
+"""How the supervisor speaks with people: its events, the control file, the audit, and that it is there. Nothing of it may end a trainer."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Mapping
+
+from trainvitals.clock import Clock
+from trainvitals.control import ControlRequest, read_request, supervised
+from trainvitals.control.audit import append
+from trainvitals.control.audited import ask
+from trainvitals.control.requests import Watcher
+from trainvitals.errors import ControlError, InputError, TrainvitalsError
+from trainvitals.settings import RunSettings
+from trainvitals.supervisor.events import EventFile
+
+ANNOUNCE_EVERY_S = 5.0
+ME = "supervisor"
+
+
+class Desk:
+    """Troubles are told once each, as events."""
+
+    def __init__(self, run: RunSettings, clock: Clock) -> None:
+        self._run, self._clock = run, clock
+        self._events = EventFile(run.dir, clock)
+        self._said = ""
+        self._announce_due_s = 0.0
+
+    def tell(self, state: str, text: str, *, severity: str = "info", step: int | None = None, **data: object) -> None:
+        """One event."""
+        self._events.tell(state, text, severity=severity, step=step, **data)
+
+    def tell_once(self, key: str, state: str, text: str) -> None:
+        """One event, unless the last one told like this had the same key."""
+        if key != self._said:
+            self._said = key
+            self.tell(state, text, severity="warning" if state == "trouble" else "info")
+
+    def trouble(self, what: str, error: Exception) -> None:
+        """Something that is tried again."""
+        self.tell_once(f"{what}{error}", "trouble", f"{what}: {error}")
+
+    def request(self) -> ControlRequest | None:
+        """What is asked of the run; None while it cannot be read: then nothing is concluded from it."""
+        try:
+            return read_request(self._run.dir)
+        except (InputError, ControlError, OSError) as error:
+            self.trouble("the control file cannot be read", error)
+            return None
+
+    def ask(self, action: str, by: str, reason: str) -> ControlRequest | None:
+        """Ask for something in the control file; None when it could not be written."""
+        try:
+            return ask(
+                self._run.dir, self._run.name, action=action, by=by, source=ME, reason=reason[:1_900], clock=self._clock
+            ).request
+        except (TrainvitalsError, OSError) as error:  # a full disk, or somebody wrote at the same moment
+            self.trouble(f"cannot ask the run to {action}", error)
+            return None
+
+    def audit(self, kind: str, data: Mapping[str, object], by: str = ME) -> None:
+        """One record."""
+        try:
+            append(self._run.dir, kind, by=by, source=ME, data=data, clock=self._clock, run=self._run.name)
+        except (TrainvitalsError, OSError) as error:
+            self.trouble(f"{kind} is not in the audit", error)
+
+    def announce(self) -> None:
+        """Tell that this run is supervised, now and then."""
+        now_s = self._clock.monotonic_s()
+        if now_s < self._announce_due_s:
+            return
+        self._announce_due_s = now_s + ANNOUNCE_EVERY_S
+        try:
+            watcher = Watcher(self._run.name, (supervised.ROLLBACK,), socket.gethostname(), os.getpid())
+            supervised.announce(self._run.dir, watcher)
+        except (ControlError, InputError, OSError) as error:
+            self.trouble("cannot tell that this run is supervised", error)

@@ -1,0 +1,146 @@
+"""What the supervisor remembers over its own death: ``supervisor.json`` in the run directory, replaced atomically."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+from trainvitals.control import files
+from trainvitals.errors import InputError
+
+STATE_FILE = "supervisor.json"
+SCHEMA = 1
+#: Starts that are remembered; a day's restarts and the usual times of the phases come from them.
+MAX_STARTS = 300
+MAX_CURVE = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """One start of the trainer. Times UTC ns, steps of the run, None = not (yet) known.
+
+    resume_from, resume_step: the checkpoint that it was told, None = from scratch. pid, began: its keeper. hook_offset: bytes that
+    the hook's file had before. safe_step: newest checkpoint that was safe when it ended. kind, sentence: how it ended, "" = it has
+    not. loaded_ns: it told that it resumed. caught_up_ns: it passed the highest step before. recovered_ns: see ``recovery``.
+    """
+
+    number: int
+    started_ns: int
+    resume_from: str | None = None
+    resume_step: int | None = None
+    skip_samples: str = ""
+    pid: int = 0
+    began: int = 0
+    host: str = ""
+    hook_offset: int = 0
+    ended_by_us: str = ""
+    first_step: int | None = None
+    last_step: int | None = None
+    opened_ns: int | None = None
+    loaded_ns: int | None = None
+    first_step_ns: int | None = None
+    caught_up_ns: int | None = None
+    recovered_ns: int | None = None
+    ended_ns: int | None = None
+    code: int | None = None
+    kind: str = ""
+    sentence: str = ""
+    safe_step: int | None = None
+    nonfinite_step: int | None = None
+
+    @property
+    def is_over(self) -> bool:
+        return self.ended_ns is not None
+
+    @property
+    def resumed_from_step(self) -> int | None:
+        """As ``incidents.suspect.Attempt`` wants it: 0 for a start from scratch."""
+        return 0 if self.resume_from is None else self.resume_step
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """A way back that a person asked for; ``id``: of the request."""
+
+    id: str
+    by: str
+    reason: str
+    to: str
+    skip_samples: str = ""
+
+
+@dataclass(frozen=True)
+class History:
+    """starts: oldest first. held: why nothing is started until a person resumes, "" = nothing. hold_seq: number of the control
+    request that says so, None = it could not be written yet. released_ns: when a person last let it go on. peak_step: highest step
+    ever. curve: newest (step, loss) before the last death; usual_rate: throughput then."""
+
+    starts: tuple[Start, ...] = ()
+    held: str = ""
+    held_rule: str = ""
+    hold_seq: int | None = None
+    released_ns: int = 0
+    peak_step: int | None = None
+    curve: tuple[tuple[int, float], ...] = ()
+    usual_rate: float | None = None
+    wish: Wish | None = None
+    is_over: bool = False
+
+    @property
+    def last(self) -> Start | None:
+        return self.starts[-1] if self.starts else None
+
+    def with_start(self, start: Start) -> History:
+        """The same with a start added, or put in the place of the one with its number."""
+        kept = tuple(one for one in self.starts if one.number != start.number)
+        return replace(self, starts=(*kept, start)[-MAX_STARTS:])
+
+
+def load(run_dir: str) -> History:
+    """Empty when there is no file. Raises ``InputError`` when it is none of ours: then a person looks, nothing is started twice."""
+    path = Path(run_dir) / STATE_FILE
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return History()
+    except OSError as error:
+        raise InputError(f"Cannot read {path}: {error.strerror or error}.") from error
+    with os.fdopen(descriptor, "rb") as file:
+        data = file.read(4 << 20)
+    try:
+        return from_document(json.loads(data))
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
+        raise InputError(
+            f"{path} is no state of a supervisor ({error}); move it away and look what runs before starting anew."
+        ) from error
+
+
+def save(run_dir: str, history: History) -> None:
+    """Raises ``ControlError`` or ``OSError``; the file before stays whole."""
+    text = json.dumps(to_document(history), separators=(",", ":")) + "\n"
+    files.replace(Path(run_dir) / STATE_FILE, text.encode(), files.STATUS_MODE)
+
+
+def to_document(history: History) -> dict[str, Any]:
+    """JSON values."""
+    return {"schema": SCHEMA, **asdict(history)}
+
+
+def from_document(raw: Mapping[str, Any]) -> History:
+    """Raises ``ValueError``, ``TypeError`` or ``KeyError``."""
+    if raw["schema"] != SCHEMA:
+        raise ValueError(f"schema {raw['schema']!r} instead of {SCHEMA}")
+    known = {one.name for one in fields(Start)}
+    starts = tuple(Start(**{name: value for name, value in one.items() if name in known}) for one in raw["starts"])
+    own = {one.name for one in fields(History)} - {"starts", "curve", "wish"}
+    wish = raw.get("wish")
+    return History(
+        starts=starts,
+        curve=tuple((int(step), float(loss)) for step, loss in raw.get("curve", ())),
+        wish=Wish(**wish) if wish else None,
+        **{name: raw[name] for name in own if name in raw},
+    )

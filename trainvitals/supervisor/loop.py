@@ -1,0 +1,372 @@
+"""The supervisor of one run: a turn looks, decides by ``decide``, and does one thing. What must survive it is in ``supervisor.json``."""
+
+from __future__ import annotations
+
+import os
+import random
+import socket
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from trainvitals.attempts import AttemptBook
+from trainvitals.checkpoints.hash_store import HashStore
+from trainvitals.clock import Clock, StopSignal
+from trainvitals.control import ControlRequest, supervised
+from trainvitals.errors import ControlError, InputError, TrainvitalsError
+from trainvitals.incidents.rollback import RollbackInputs
+from trainvitals.settings import RunSettings, SupervisorSettings
+from trainvitals.supervisor import command as commands
+from trainvitals.supervisor import deaths, exits, history, knowledge, lock, process, wishes
+from trainvitals.supervisor.choice import Choice, choose, named
+from trainvitals.supervisor.decide import Done, GiveUp, Hold, Wait, decide
+from trainvitals.supervisor.desk import ME, Desk
+from trainvitals.supervisor.healing import Healing
+from trainvitals.supervisor.history import History, Start
+from trainvitals.supervisor.progress import size_of_hook_file
+from trainvitals.supervisor.running import Running, exit_file_of, log_of
+
+if TYPE_CHECKING:
+    from trainvitals.store.protocol import Store
+
+POLL_S = 0.5
+#: A look at a checkpoint is good for so long; after a longer wait it is looked at again before the start.
+CHOICE_S = 60.0
+SAVE_EVERY_S = 10.0
+ASK_AGAIN_S = 30.0
+
+
+class Supervisor:
+    """``run`` until the training is over, it must not go on, or ``stop`` is set; returns the exit code of the command line."""
+
+    def __init__(
+        self, run: RunSettings, settings: SupervisorSettings, command: Sequence[str], clock: Clock, stop: StopSignal, *,
+        open_store: Callable[[], Store] | None = None, environment: Mapping[str, str] | None = None,
+        generator: random.Random | None = None, poll_s: float | None = None,
+    ) -> None:  # fmt: skip
+        self._run, self._settings, self._command = run, settings, tuple(command)
+        self._clock, self._stop, self._poll_s = clock, stop, POLL_S if poll_s is None else poll_s
+        self._open_store = open_store
+        self._environment = dict(os.environ if environment is None else environment)
+        self._generator = generator or random.Random()  # noqa: S311 - spreads restarts
+        self._desk = Desk(run, clock)
+        self._hashes = HashStore(str(Path(run.dir) / "checkpoint_hashes"))
+        self._mark = process.mark_of(run.dir)
+        self._history = History()
+        self._running: Running | None = None
+        self._healing: Healing | None = None
+        self._choice: tuple[float, Choice] | None = None
+        self._chance = 0.5
+        self._due = {"save": 0.0, "ask": 0.0}
+
+    def run(self) -> int:
+        """Raises ``TrainvitalsError`` when another one supervises this run, or what is remembered cannot be read."""
+        with lock.hold(self._run.dir):
+            supervised.make_directories(self._run.dir)
+            self._history = history.load(self._run.dir)
+            self._adopt()
+            try:
+                while True:
+                    code = self.turn()
+                    if code is not None:
+                        return code
+                    if self._stop.is_set():
+                        self._clock.sleep(self._poll_s)
+                    else:
+                        self._stop.wait(self._poll_s)
+            finally:
+                supervised.withdraw(self._run.dir)
+
+    def turn(self) -> int | None:
+        """One look; an exit code when it is over."""
+        self._desk.announce()
+        running = self._running
+        if running is not None:
+            return self._turn_running(running)
+        if self._stop.is_set():
+            return 0
+        return self._turn_idle()
+
+    # -- while the trainer runs ---------------------------------------------------------------------------------------
+
+    def _turn_running(self, running: Running) -> int | None:
+        is_news = running.look()
+        self._keep(running.start, is_news=is_news)
+        if not running.is_alive:
+            return self._ended(running)
+        if self._stop.is_set():
+            running.end("shutdown")
+        if running.is_ending:
+            running.push()
+            return None
+        self._take_wishes()
+        if self._history.wish is not None:
+            self._end(running, "rollback", f"ending the trainer to go back to {self._history.wish.to}")
+        elif why := running.hangs():
+            self._end(running, "hang", f"the trainer hangs: {why}; ending it", "critical")
+        elif self._healing is not None:
+            self._check_start(running)
+        return None
+
+    def _check_start(self, running: Running) -> None:
+        """Did it go on from where it was told, and is it as it was before?"""
+        assert self._healing is not None
+        sentence, is_behind = running.went_elsewhere()
+        if sentence and not self._healing.was_told:
+            self._healing.was_told = True
+            must_end = is_behind and self._settings.resumed_behind == "stop" and commands.can_be_told(self._command)
+            self._desk.tell(
+                "resumed_elsewhere", sentence, severity="critical" if is_behind else "warning", step=running.start.first_step
+            )
+            if must_end:
+                self._end(running, "resumed_behind", f"{sentence}; ending it", "critical")
+                return
+        for state, text, data in self._healing.look(running, self._history):
+            self._desk.tell(state, text, step=running.start.last_step, **data)
+        if self._healing.marks(running.start) != running.start:
+            running.start = self._healing.marks(running.start)
+            self._keep(running.start, is_news=True)
+
+    def _end(self, running: Running, why: str, sentence: str, severity: str = "info") -> None:
+        self._desk.tell("ending", sentence, severity=severity, why=why, attempt=running.start.number)
+        running.end(why)
+        self._keep(running.start, is_news=True)
+
+    def _ended(self, running: Running) -> int | None:
+        code = running.finish(lambda text: self._desk.tell("cleaned", text, severity="warning"))
+        self._running, start = None, running.start
+        now_ns = self._clock.time_ns()
+        known = knowledge.ask(self._open_store, self._run.name, now_ns)
+        found, hosts = deaths.look_into(
+            log_of(self._run.dir, start.number), (*self._run.logs, *self._run.rank_logs), start.number, start.started_ns, self._clock,
+            self._run.log_timezone,
+        ) if code != 0 and not start.ended_by_us else (None, 0)  # fmt: skip
+        request = self._desk.request()
+        told = exits.classify(
+            exits.Evidence(
+                code, start.ended_by_us, request is not None and request.desired == "stopped", running.progress.end_reason, found,
+                running.start.nonfinite_step, max(hosts, known.faulty_nodes), self._settings.wide_area_nodes,
+            )
+        )  # fmt: skip
+        start = replace(start, ended_ns=now_ns, code=code, kind=told.kind, sentence=told.sentence)
+        self._history = self._history.with_start(start)
+        if told.kind not in ("finished", "parked"):
+            choice = self._look_for_checkpoint(known)
+            start = replace(start, safe_step=choice.step)
+        self._history = wishes.after_end(self._history.with_start(start), running.progress, start)
+        self._save()
+        is_wished = exits.POLICIES[told.kind].action in ("done", "stopped", "restart_now")
+        self._desk.tell(
+            "ended", f"attempt {start.number} ended: {told.sentence}", severity="info" if is_wished else "warning", step=start.last_step,
+            attempt=start.number, kind=told.kind, code=code, trouble=known.trouble,
+        )  # fmt: skip
+        self._desk.audit("trainer_ended", {"attempt": start.number, "kind": told.kind, "code": code, "step": start.last_step})
+        self._chance = self._generator.random()
+        if self._stop.is_set() and told.kind in ("shutdown", "parked"):
+            return 75 if code == exits.PARK_CODE else 0
+        return None
+
+    # -- while nothing runs -------------------------------------------------------------------------------------------
+
+    def _turn_idle(self) -> int | None:
+        self._take_wishes()
+        request = self._desk.request()
+        if self._history.wish is not None:
+            self._release("a person asked to go back")
+            return self._begin("going back as asked")
+        if self._history.held and not self._is_released(request):
+            return None
+        if request is not None and request.desired == "stopped" and not self._history.held:
+            return self._stopped(request)
+        decision = decide(self._history, self._settings, self._clock.time_ns(), self._chance)
+        if isinstance(decision, Done):
+            self._desk.tell("done", decision.reason)
+            return decision.code
+        if isinstance(decision, GiveUp):
+            self._desk.tell("gave_up", decision.reason, severity="critical")
+            return 1
+        if isinstance(decision, Hold):
+            self._hold(decision.reason, decision.rule)
+            return None
+        if isinstance(decision, Wait):
+            self._desk.tell_once(decision.reason.partition(" in ")[0] + str(decision.until_ns), "waiting", decision.reason)
+            return None
+        return self._begin(decision.reason)
+
+    def _stopped(self, request: ControlRequest) -> int | None:
+        who = f"stopped by {request.by or 'somebody'}: {request.reason or 'no reason given'}"
+        if self._settings.when_stopped == "exit":
+            self._desk.tell("done", who)
+            return 0
+        self._desk.tell_once(who, "stopped", f"{who}; waiting until somebody resumes the run")
+        # Whatever died before, the person who resumes it has seen it.
+        if self._history.released_ns < request.issued_at_ns:
+            self._history = replace(self._history, released_ns=max(self._clock.time_ns(), request.issued_at_ns))
+            self._save()
+        return None
+
+    def _hold(self, reason: str, rule: str = "") -> None:
+        self._history = replace(self._history, held=reason, held_rule=rule, hold_seq=None)
+        self._save()
+        text = f"not starting it again: {reason.rstrip('.')}. To go on: python -m trainvitals control resume {self._run.dir} --by YOU --reason WHY"
+        self._desk.tell("held", text, severity="critical", rule=rule)
+        self._ask_to_stop()
+
+    def _ask_to_stop(self) -> None:
+        """The run is asked to be stopped, so that every page and every start by hand says why, and a resume lets it go on."""
+        self._due["ask"] = self._clock.monotonic_s() + ASK_AGAIN_S
+        asked = self._desk.ask("stop", ME, self._history.held)
+        if asked is not None:
+            self._history = replace(self._history, hold_seq=asked.seq)
+            self._save()
+
+    def _is_released(self, request: ControlRequest | None) -> bool:
+        if self._history.hold_seq is None:
+            if self._clock.monotonic_s() >= self._due["ask"]:
+                self._ask_to_stop()
+            return False
+        if request is None or request.desired == "stopped" or request.seq <= self._history.hold_seq:
+            return False
+        self._release(f"resumed by {request.by or 'somebody'}: {request.reason or 'no reason given'}")
+        return True
+
+    def _release(self, why: str) -> None:
+        if self._history.held:
+            self._desk.tell("released", why)
+        self._history = replace(self._history, held="", held_rule="", hold_seq=None, released_ns=self._clock.time_ns())
+        self._save()
+
+    # -- starting -----------------------------------------------------------------------------------------------------
+
+    def _begin(self, reason: str) -> int | None:
+        wish = self._history.wish
+        if wish is not None:
+            choice = named(wish.to, self._hashes, self._clock, self._settings.verify_s)
+        elif self._choice is not None and self._clock.monotonic_s() - self._choice[0] < CHOICE_S:
+            choice = self._choice[1]
+        else:
+            choice = self._look_for_checkpoint(knowledge.ask(self._open_store, self._run.name, self._clock.time_ns()))
+        self._choice = None
+        if choice.report is None and (choice.seen or choice.trouble or wish is not None or self._had_checkpoint()):
+            why = choice.trouble or (choice.sentence if choice.seen else "the run had checkpoints and none is there now")
+            self._history = replace(self._history, wish=None)
+            self._hold(f"no checkpoint can be used: {why}")
+            return None
+        if wish is not None and not self._let_run(wish):
+            return None
+        return self._start(choice, reason, wish)
+
+    def _start(self, choice: Choice, reason: str, wish: history.Wish | None) -> int | None:
+        path, step = (choice.report.path, choice.step) if choice.report is not None else (None, None)
+        skip = wish.skip_samples if wish is not None else ""
+        number = self._next_number()
+        mark = f"{self._mark}/{number}."
+        process.kill_all(None, f"{self._mark}/")
+        start = Start(
+            number, self._clock.time_ns(), path, step, skip, host=socket.gethostname(), hook_offset=size_of_hook_file(self._run.dir)
+        )  # fmt: skip
+        self._history = replace(self._history.with_start(start), wish=None)
+        self._save()
+        try:
+            argv = commands.filled(self._command, path, step, skip)
+            own = process.start(
+                argv, log_of(self._run.dir, number), exit_file_of(self._run.dir, number), mark,
+                {**self._environment, **commands.variables(path, step, skip)},
+            )  # fmt: skip
+        except InputError as error:
+            self._history = self._history.with_start(
+                replace(start, ended_ns=self._clock.time_ns(), kind="disk_full", sentence=str(error).rstrip("."))
+            )
+            self._save()
+            return None
+        start = replace(start, pid=own.pid, began=own.began)
+        self._keep(start, is_news=True)
+        self._watch(start, own, mark)
+        how = f"from {choice.sentence}" if path is not None else "from the beginning: the run has no checkpoint yet"
+        if path is not None and not commands.can_be_told(self._command):
+            how += " The command names neither {resume_from} nor {step}: the trainer has TRAINVITALS_RESUME_FROM, or chooses by itself."
+        self._desk.tell(
+            "started", f"attempt {number} started ({reason}) {how}", step=step, attempt=number, resume_from=path, pid=own.pid, passed_over=dict(choice.skipped),
+            log=str(log_of(self._run.dir, number)),
+        )  # fmt: skip
+        self._desk.audit(
+            "trainer_started", {"attempt": number, "resume_from": path, "step": step, "skip_samples": skip, "why": reason}
+        )
+        return None
+
+    def _watch(self, start: Start, own: process.Process, mark: str) -> None:
+        self._running = Running(self._run, self._settings, start, own, mark, self._clock)
+        self._healing = Healing(self._run, self._settings, self._clock)
+
+    def _adopt(self) -> None:
+        """What a supervisor that was killed left behind: it goes on under this one, or it ended meanwhile."""
+        last = self._history.last
+        if last is None or last.is_over:
+            return
+        mark = f"{self._mark}/{last.number}."
+        own = process.Process(last.pid, last.began) if last.pid else None
+        if own is None or not process.is_alive(own):
+            found = process.session_leader([pid for pid, of in process.members(mark).items() if of == mark])
+            own = found or own or process.Process(0, 1)
+        if last.host and last.host != socket.gethostname():
+            raise TrainvitalsError(
+                f"Attempt {last.number} was started on {last.host} and nobody wrote how it ended; run the supervisor there, or, when "
+                f"that machine is gone for good, move {history.STATE_FILE} in {self._run.dir} away."
+            )
+        self._watch(last, own, mark)
+        self._desk.tell("adopted", f"attempt {last.number} was started by a supervisor before this one", attempt=last.number)
+
+    # -- parts --------------------------------------------------------------------------------------------------------
+
+    def _look_for_checkpoint(self, known: knowledge.Known) -> Choice:
+        starts = self._history.starts
+        inputs = RollbackInputs(
+            (), [*known.incidents, *knowledge.own_incidents(self._run.name, starts)], known.findings,
+            [one for one in starts if one.first_step is not None], self._history.peak_step,
+        )  # fmt: skip
+        choice = choose(
+            self._run.checkpoints, inputs, self._hashes, self._clock, self._settings.verify_s, tell=self._desk.announce
+        )  # fmt: skip
+        self._choice = (self._clock.monotonic_s(), choice)
+        return choice
+
+    def _had_checkpoint(self) -> bool:
+        return any(one.safe_step is not None or one.resume_from is not None for one in self._history.starts)
+
+    def _take_wishes(self) -> None:
+        taken = wishes.take(self._run, self._history, self._hashes, self._clock, self._settings.verify_s, self._save_wish)
+        for state, text in taken:
+            self._desk.tell(state, text)
+
+    def _save_wish(self, wish: history.Wish) -> None:
+        self._history = replace(self._history, wish=wish)
+        self._save()
+        self._desk.audit("rollback_taken", {"to": wish.to, "skip_samples": wish.skip_samples, "reason": wish.reason}, by=wish.by)
+
+    def _let_run(self, wish: history.Wish) -> bool:
+        """A pause or a stop that stands ends with the way back: else the new start would hold at its first step."""
+        request = self._desk.request()
+        is_free = request is None or request.desired == "running"
+        return is_free or self._desk.ask("resume", wish.by, f"rollback: {wish.reason}") is not None
+
+    def _next_number(self) -> int:
+        try:
+            known = max((entry.attempt for entry in AttemptBook(self._run.dir).all()), default=0)
+        except InputError:
+            known = 0  # it only makes the numbers alike; the watchdog says what is wrong with its file
+        last = self._history.last
+        return max(known, last.number if last is not None else 0) + 1
+
+    def _keep(self, start: Start, *, is_news: bool) -> None:
+        now_s = self._clock.monotonic_s()
+        self._history = self._history.with_start(start)
+        if is_news or now_s >= self._due["save"]:
+            self._due["save"] = now_s + SAVE_EVERY_S
+            self._save()
+
+    def _save(self) -> None:
+        try:
+            history.save(self._run.dir, self._history)
+        except (ControlError, OSError) as error:  # a full disk: the trainer goes on, and it is tried with the next change
+            self._desk.trouble(f"cannot keep {history.STATE_FILE}", error)

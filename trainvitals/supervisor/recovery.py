@@ -1,0 +1,122 @@
+"""How a restart goes: its phases with their usual times, and when the run may be called recovered. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from trainvitals.supervisor.history import Start
+
+PHASES = ("start", "load", "first_step", "caught_up")
+#: Starts whose times make the usual ones: the newest.
+USUAL_OF = 10
+RATE_SHARE = 0.98
+#: The loss may be above its old level by this share of it, or by the old curve's own spread.
+LOSS_SLACK = 0.02
+
+
+@dataclass(frozen=True, slots=True)
+class Phase:
+    """seconds: it took, or has taken so far; usual_s: median of earlier starts, None = there were none. is_over: it ended."""
+
+    name: str
+    seconds: float
+    usual_s: float | None
+    is_over: bool
+
+
+def durations_s(start: Start) -> Mapping[str, float]:
+    """Seconds of the phases that ended. A trainer that tells no load has its time in ``first_step``."""
+    marks = (start.started_ns, start.opened_ns, start.loaded_ns, start.first_step_ns, start.caught_up_ns)
+    found: dict[str, float] = {}
+    before = marks[0]
+    for name, at in zip(PHASES, marks[1:], strict=True):
+        if at is not None and before is not None:
+            found[name] = max(0.0, (at - before) / 1e9)
+            before = at
+    return found
+
+
+def phases(starts: Sequence[Start], now_ns: int) -> tuple[Phase, ...]:
+    """Of the last start; those before it tell the usual times."""
+    if not starts:
+        return ()
+    *earlier, last = starts
+    usual = {name: _usual(earlier, name) for name in PHASES}
+    done = durations_s(last)
+    found = [Phase(name, done[name], usual[name], True) for name in PHASES if name in done]
+    after = max((PHASES.index(name) + 1 for name in done), default=0)
+    if after < len(PHASES) and last.ended_ns is None:
+        spent_s = max(0.0, (now_ns - last.started_ns) / 1e9 - sum(done.values()))
+        found.append(Phase(PHASES[after], spent_s, usual[PHASES[after]], False))
+    return tuple(found)
+
+
+def remaining_s(starts: Sequence[Start], now_ns: int) -> float | None:
+    """Seconds until the last start has caught up, by the usual times; None when a phase has none yet, 0 when it has."""
+    seen = phases(starts, now_ns)
+    if not seen:
+        return None
+    running = next((phase for phase in seen if not phase.is_over), None)
+    if running is None:
+        return 0.0
+    left = 0.0
+    for name in PHASES[PHASES.index(running.name) :]:
+        usual_s = _usual(starts[:-1], name)
+        if usual_s is None and name == "load":
+            continue  # a trainer that never tells it
+        if usual_s is None:
+            return None
+        left += max(0.0, usual_s - running.seconds) if name == running.name else usual_s
+    return left
+
+
+def _usual(starts: Sequence[Start], name: str) -> float | None:
+    times = [done[name] for start in starts if name in (done := durations_s(start))]
+    return median(times[-USUAL_OF:]) if times else None
+
+
+@dataclass(frozen=True)
+class Look:
+    """What is known when somebody asks whether the run is as it was before it died. None = not known.
+
+    peak_step: highest step before. last_step: now. old_curve, new_curve: (step, loss). old_rate, new_rate: throughput.
+    verified_step: newest verified checkpoint that this start saved.
+    """
+
+    peak_step: int | None
+    last_step: int | None
+    steps_beyond: int
+    old_curve: Sequence[tuple[int, float]] = ()
+    new_curve: Sequence[tuple[int, float]] = ()
+    old_rate: float | None = None
+    new_rate: float | None = None
+    verified_step: int | None = None
+    resumed_step: int | None = None
+
+
+def lacking(look: Look) -> tuple[str, ...]:
+    """What is still missing, as short sentences; nothing = it has recovered."""
+    missing: list[str] = []
+    peak = look.peak_step if look.peak_step is not None else -1
+    beyond = (look.last_step if look.last_step is not None else -1) - peak
+    if beyond < look.steps_beyond:
+        missing.append(f"{max(0, look.steps_beyond - beyond):,} steps until {look.steps_beyond:,} beyond step {peak:,}")
+    new = [loss for step, loss in look.new_curve if step > peak]
+    old = sorted(loss for _, loss in look.old_curve)
+    if beyond >= look.steps_beyond and old and not new:
+        missing.append("no finite loss beyond the old steps")
+    elif old and new:
+        middle = median(old)
+        limit = max(old[min(len(old) - 1, round(0.9 * len(old)))], middle + LOSS_SLACK * abs(middle))
+        if median(new) > limit:
+            missing.append(f"the loss {median(new):.4g} is above its old level {middle:.4g}")
+    if look.old_rate is not None and beyond >= look.steps_beyond:
+        if look.new_rate is None:
+            missing.append("the throughput is not known yet")
+        elif look.new_rate < RATE_SHARE * look.old_rate:
+            missing.append(f"the throughput is {look.new_rate / look.old_rate:.0%} of what it was")
+    if look.verified_step is None or look.verified_step <= (look.resumed_step if look.resumed_step is not None else -1):
+        missing.append("no checkpoint of this start is verified yet")
+    return tuple(missing)

@@ -1,0 +1,149 @@
+"""One running start of the trainer: what it tells, whether it hangs, whether it went on from where it was told. Ends it when asked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+from trainvitals.clock import Clock
+from trainvitals.control import ControlStatus, read_status
+from trainvitals.errors import ControlError, InputError
+from trainvitals.settings import RunSettings, SupervisorSettings
+from trainvitals.supervisor import process
+from trainvitals.supervisor.history import Start
+from trainvitals.supervisor.process import Process
+from trainvitals.supervisor.progress import Progress
+
+LOGS_DIR = "logs"
+EXITS_DIR = "logs/exits"
+STATUS_EVERY_S = 2.0
+#: A trainer that was killed must be gone by then, or its keeper is.
+GONE_S = 5.0
+#: A heartbeat older than this says nothing of now.
+HEARTBEAT_S = 60.0
+_WAITING = frozenset({"paused", "pausing", "resuming", "checkpointing"})
+
+
+def log_of(run_dir: str, number: int) -> Path:
+    """``logs/attempt-00003.log``: stdout and stderr of one start."""
+    return Path(run_dir) / LOGS_DIR / f"attempt-{number:05d}.log"
+
+
+def exit_file_of(run_dir: str, number: int) -> Path:
+    """Where the keeper writes how the trainer ended."""
+    return Path(run_dir) / EXITS_DIR / f"attempt-{number:05d}.json"
+
+
+class Running:
+    """``look`` once a turn, then ask. ``start`` is kept up to date."""
+
+    def __init__(
+        self, run: RunSettings, settings: SupervisorSettings, start: Start, own: Process, mark: str, clock: Clock
+    ) -> None:
+        self._run, self._settings, self._clock = run, settings, clock
+        self.start, self.process, self.mark = start, own, mark
+        self.progress = Progress(
+            run.dir, log_of(run.dir, start.number), clock, hook_offset=start.hook_offset,
+            log_format=run.log_format, timezone=run.log_timezone,
+        )  # fmt: skip
+        self._since_s = clock.monotonic_s()
+        self._status: ControlStatus | None = None
+        self._status_due_s = 0.0
+        self._kill_at_s: float | None = None
+        self._was_killed = False
+
+    def look(self) -> bool:
+        """Read what is new; whether a mark of its life is (first step, resumed, …)."""
+        progress, before = self.progress, self.start
+        progress.look()
+        self.start = replace(
+            before,
+            first_step=progress.first_step if progress.first_step is not None else before.first_step,
+            last_step=max((one for one in (progress.last_step, before.last_step) if one is not None), default=None),
+            opened_ns=before.opened_ns or progress.opened_ns,
+            loaded_ns=before.loaded_ns or progress.loaded_ns,
+            first_step_ns=before.first_step_ns or progress.first_step_ns,
+            nonfinite_step=progress.nonfinite_step,
+        )
+        return replace(self.start, last_step=None) != replace(before, last_step=None)
+
+    @property
+    def is_alive(self) -> bool:
+        return process.is_alive(self.process)
+
+    @property
+    def is_ending(self) -> bool:
+        return self._kill_at_s is not None
+
+    def hangs(self) -> str:
+        """Why it is taken to hang, "" = it is not. A pause is no hang; a start that was adopted has its time anew."""
+        now_s = self._clock.monotonic_s()
+        if self.start.first_step is None:
+            silent_s, limit_s = now_s - self._since_s, self._settings.first_step_s
+            what = "no first step"
+        else:
+            silent_s, limit_s = now_s - max(self.progress.news_s, self._since_s), self._settings.hang_s
+            what = f"no step after step {self.start.last_step:,}"
+        if silent_s <= limit_s:
+            return ""
+        if self._is_waiting():
+            self.progress.news_s = self._since_s = now_s
+            return ""
+        return f"{what} for {silent_s:.0f} s"
+
+    def _is_waiting(self) -> bool:
+        now_s = self._clock.monotonic_s()
+        if now_s >= self._status_due_s:
+            self._status_due_s = now_s + STATUS_EVERY_S
+            try:
+                self._status = read_status(self._run.dir)
+            except (InputError, ControlError, OSError):
+                self._status = None
+        status = self._status
+        if status is None or status.ended or status.state not in _WAITING:
+            return False
+        return self._clock.time_ns() - status.heartbeat_ns < HEARTBEAT_S * 1e9
+
+    def went_elsewhere(self) -> tuple[str, bool]:
+        """(sentence, whether it lies behind what it was told); "" while that is not known, or all is well."""
+        told, start = self.start.resume_step, self.start
+        resumed = self.progress.resumed_from
+        if told is None or (resumed is None and start.first_step is None):
+            return "", False
+        if resumed is not None and resumed != told:
+            return f"the trainer was told checkpoint {told:,} and resumed from step {resumed:,}", resumed < told
+        if resumed is None and start.first_step is not None and start.first_step < told:
+            return f"the trainer was told checkpoint {told:,} and began at step {start.first_step:,}", True
+        return "", False
+
+    def end(self, why: str) -> None:
+        """SIGTERM now, SIGKILL after the grace; ``push`` carries on. Asked again it changes nothing."""
+        if self._kill_at_s is None:
+            self.start = replace(self.start, ended_by_us=why)
+            self._kill_at_s = self._clock.monotonic_s() + self._settings.grace_s
+            process.ask_to_end(self.process)
+
+    def push(self) -> None:
+        """The next means, when its time has come."""
+        if self._kill_at_s is None or self._clock.monotonic_s() < self._kill_at_s:
+            return
+        if not self._was_killed:
+            self._was_killed = True
+            process.kill_all(self.process, self.mark)
+        else:
+            process.kill_all(None, self.mark)
+            process.kill_keeper(self.process)
+        self._kill_at_s = self._clock.monotonic_s() + GONE_S
+
+    def finish(self, say: Callable[[str], None]) -> int | None:
+        """After its end: read the rest, end what it left behind, and return its exit code (None = not known)."""
+        for _ in range(1_000):
+            if not self.progress.look():
+                break
+        self.look()
+        self.progress.close()
+        left = process.kill_all(None, self.mark)
+        if left:
+            say(f"{left} processes of the trainer were left behind and were killed")
+        return process.exit_code(self.process, exit_file_of(self._run.dir, self.start.number))

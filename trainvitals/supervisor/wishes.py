@@ -1,0 +1,109 @@
+"""Ways back that people asked for: taken from their files once, refused in words when they cannot be; and what an end leaves to them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import replace
+
+from trainvitals.checkpoints.files import printable
+from trainvitals.checkpoints.hash_store import HashStore
+from trainvitals.clock import Clock
+from trainvitals.control import supervised
+from trainvitals.control.requests import Answer, WatchRequest
+from trainvitals.errors import ControlError, InputError
+from trainvitals.settings import RunSettings
+from trainvitals.supervisor.choice import named
+from trainvitals.supervisor.command import checked_skip
+from trainvitals.supervisor.history import History, Start, Wish
+from trainvitals.supervisor.progress import Progress
+
+
+def take(
+    run: RunSettings, history: History, store: HashStore, clock: Clock, verify_s: float, keep: Callable[[Wish], None]
+) -> list[tuple[str, str]]:
+    """(state, sentence) of what was taken or refused. ``keep`` remembers a wish before its file is taken away."""
+    told: list[tuple[str, str]] = []
+    try:
+        names = supervised.waiting(run.dir)
+    except OSError as error:
+        return [("trouble", f"the requests cannot be read: {error.strerror or error}")] if names_matter(error) else []
+    wish = history.wish
+    for name in names:
+        request: WatchRequest | None = None
+        try:
+            request = supervised.read(run.dir, name)
+            if request is None:
+                continue
+            new = wish if wish is not None and wish.id == request.id else _checked(run, request, store, clock, verify_s)
+        except (InputError, ControlError, OSError) as error:
+            told += _answer(run, name, request, "refused", str(error), clock)
+            continue
+        if wish is None:
+            wish = new
+            keep(new)
+        outcome, sentence = "applied", f"going back to {printable(new.to, 300)}, as {new.by} asked: {new.reason}"
+        if new.id != wish.id:
+            outcome, sentence = "refused", f"the way back to {printable(wish.to, 300)} that {wish.by} asked for is under way"
+        told += _answer(run, name, request, outcome, sentence, clock)
+    return told
+
+
+def names_matter(error: OSError) -> bool:
+    """A directory that nobody made yet holds no request."""
+    return not isinstance(error, FileNotFoundError)
+
+
+def _checked(run: RunSettings, request: WatchRequest, store: HashStore, clock: Clock, verify_s: float) -> Wish:
+    """Raises ``InputError`` for what must not be carried out; the trainer goes on then."""
+    if request.kind != supervised.ROLLBACK:
+        raise InputError(f"The supervisor does not know requests of the kind {request.kind!r}.")
+    if request.run and request.run != run.name:
+        raise InputError(f"This is the supervisor of {run.name!r}, not of {request.run!r}.")
+    to, reason, skip = (request.data.get(key, "") for key in ("to", "reason", "skip_samples"))
+    if not isinstance(to, str) or not isinstance(reason, str) or not isinstance(skip, str) or not to or not reason:
+        raise InputError("A way back needs the path of a checkpoint and a reason.")
+    path = os.path.abspath(to)  # noqa: PTH100 - names of any bytes, as in ``checkpoints``
+    if not any(_is_below(path, directory) for directory in run.checkpoints):
+        raise InputError(f"{printable(path, 300)} lies in none of the run's checkpoint directories.")
+    if skip:
+        checked_skip(skip)
+    choice = named(path, store, clock, verify_s)
+    if choice.report is None:
+        raise InputError(choice.why)
+    return Wish(request.id, request.by, reason[:2_000], path, skip)
+
+
+def _is_below(path: str, directory: str) -> bool:
+    place = os.path.realpath(directory)
+    try:
+        return os.path.commonpath([os.path.realpath(path), place]) == place and os.path.realpath(path) != place
+    except ValueError:
+        return False
+
+
+def _answer(
+    run: RunSettings, name: str, request: WatchRequest | None, outcome: str, sentence: str, clock: Clock
+) -> list[tuple[str, str]]:
+    try:
+        supervised.settle(run.dir, Answer(name, outcome, sentence, clock.time_ns(), request))
+    except (ControlError, OSError) as error:
+        return [("trouble", f"the request {name} cannot be answered: {error}")]
+    return [("taken" if outcome == "applied" else "refused", sentence)]
+
+
+def after_end(history: History, progress: Progress, start: Start) -> History:
+    """With the highest step there was, and the curve that a recovery must come back to: that of healthy steps only."""
+    peak = max((one for one in (history.peak_step, start.last_step) if one is not None), default=None)
+    until = start.safe_step if start.kind in ("numerics", "rollback") else None
+    if start.kind == "rollback" and history.wish is not None:
+        until = None if start.last_step is None else min(start.last_step, until if until is not None else start.last_step)
+    healthy = tuple((step, loss) for step, loss in progress.losses if until is None or step <= until)
+    is_usual = len(healthy) >= 5 and (not history.curve or start.caught_up_ns is not None or history.peak_step is None)
+    rate = progress.rate_beyond(None)
+    return replace(
+        history,
+        peak_step=peak,
+        curve=healthy if is_usual else history.curve,
+        usual_rate=rate if rate is not None and (is_usual or history.usual_rate is None) else history.usual_rate,
+    )

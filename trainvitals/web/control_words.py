@@ -1,0 +1,61 @@
+"""What the control page says of a pause and of the breaker, in sentences. Pure."""
+
+from __future__ import annotations
+
+from trainvitals.incidents.verdict import gpu_hours
+from trainvitals.records import Event
+from trainvitals.web.format import span
+from trainvitals.web.view import RunView
+
+LATE_AFTER_S = 15.0
+
+
+def holder(run: RunView, now_ns: int) -> str:
+    """Who holds the run, since when and why; "" when nobody does."""
+    control = run.control
+    if control.state not in ("paused", "pausing"):
+        return ""
+    who = "the breaker" if control.source == "breaker" else control.by or "somebody"
+    since = f" for {span(max(0.0, (now_ns - control.since_ns) / 1e9))}" if control.since_ns is not None else ""
+    why = f": {control.reason}" if control.reason else ""
+    return f"Held by {who}{since}{why}"
+
+
+def idle_cost(run: RunView, now_ns: int) -> str:
+    """What the pause has cost so far, and each minute; "" when nothing is held or the number of GPUs is not known."""
+    control, gpus = run.control, run.settings.gpus
+    if control.state != "paused" or control.since_ns is None or not gpus:
+        return ""
+    hours = gpus * max(0.0, (now_ns - control.since_ns) / 1e9) / 3600
+    said = f"{gpus:,} GPU{'s' if gpus != 1 else ''} idle: {hours:,.2f} GPU-hours so far"
+    each = gpu_hours(gpus / 60)
+    price = run.settings.gpu_hour_price
+    money = f" = {hours * price:,.2f} at {price:g} a GPU-hour" if price else ""
+    return f"{said}{money}" + (f", {each} a minute." if each else ".")
+
+
+def breaker_words(mode: str, of_settings: str = "") -> str:
+    """The mode in force, and what the settings say where that is something else."""
+    does = {
+        "armed": "armed: it pauses this run by itself when its conditions are met; it never resumes or stops it",
+        "dry-run": "dry-run: it says when it would pause this run, and pauses nothing",
+        "off": "off: it does nothing for this run",
+    }.get(mode, mode)
+    is_other = of_settings not in ("", mode)
+    differs = f" trainvitals.toml says {of_settings}; somebody asked for {mode} since." if is_other else ""
+    return f"Circuit breaker {does}.{differs}"
+
+
+def breaker_fate(run: RunView, request_id: str, sent_at_ns: int, now_ns: int) -> str:
+    """What became of a request to arm or disarm, from the watchdog's own events; it is "sent" until one answers."""
+    for event in reversed(run.events):
+        if event.data.get("request") == request_id:
+            return f"Applied: {event.text}" if _is_mode(event) else f"Refused. {event.text}"
+    age_s = (now_ns - sent_at_ns) / 1e9
+    if age_s <= LATE_AFTER_S:
+        return "Sent; waiting for the watchdog."
+    return f"Sent {span(age_s)} ago and not applied yet: does the watchdog of this run still run?"
+
+
+def _is_mode(event: Event) -> bool:
+    return event.kind == "breaker" and event.data.get("decision") == "mode"
