@@ -95,7 +95,7 @@ def detail(incident: Incident, seen: Look) -> None:
     death(story, seen)
     left, right = st.columns([1, 1.3])
     with left, st.container(key="tv-card-incident-checks"):
-        st.text(f"Seen: {story.symptom.name}. First suspect: {story.symptom.suspect}.")
+        st.text(f"Seen: {story.symptom.name}. First suspect: {story.suspect}")
         st.text(story.symptom.action)
         check_list(story.checks, key="tv_incident_checks")
     with right:

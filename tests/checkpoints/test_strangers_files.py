@@ -45,9 +45,12 @@ def test_a_shard_that_the_index_names_is_never_a_strangers(tmp_path):
     assert inspect(str(directory)).state == "corrupt"
 
 
-@pytest.mark.parametrize("kind", ["dictionaries", "memo", "stack"])
+@pytest.mark.parametrize("kind", ["dictionaries", "memo", "stack", "tuples"])
 def test_a_small_pickle_of_millions_of_objects_costs_no_memory(tmp_path, kind):
-    body = {"dictionaries": b"}" * 2_900_000, "memo": b"}\x94" * 1_400_000, "stack": b"N" * 2_900_000}[kind]
+    body = {
+        "dictionaries": b"}" * 2_900_000, "memo": b"}\x94" * 1_400_000, "stack": b"N" * 2_900_000,
+        "tuples": b"N" + b"\x85\x94" * 1_450_000,
+    }[kind]  # fmt: skip
     path = tmp_path / "model.pt"
     path.write_bytes(make.torch_zip_bytes(pickled=b"\x80\x04](" + body + b"e."))
     code = (

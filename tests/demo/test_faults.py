@@ -116,6 +116,10 @@ class Ear:
 
     def phase(self, name: str, state: str = "begin") -> None: ...
 
+    def saving(self, path: Path, step: int, **told: object) -> None: ...
+
+    def deleted(self, path: Path) -> None: ...
+
     def at_step(self, step: int) -> str:
         return "continue"
 
@@ -155,6 +159,13 @@ def test_poisoned_weights_give_nan_losses_and_then_the_trainer_gives_up(tmp_path
     with pytest.raises(FloatingPointError, match="5 steps in a row, at step 25"):
         trained.run(ear, ear, say=lambda _line: None)  # type: ignore[arg-type]
     assert [math.isnan(m["loss"]) for _, m in ear.steps[-6:]] == [False] + [True] * 5
+
+
+def test_weights_that_are_no_numbers_are_not_saved_so_that_a_restart_does_not_begin_with_them(tmp_path: Path) -> None:
+    trained, ear = training(tmp_path, (Fault("n", "poison_weights", 2),), ManualClock(), checkpoint_every=4), Ear()
+    with pytest.raises(FloatingPointError):
+        trained.run(ear, ear, say=lambda _line: None)  # type: ignore[arg-type]
+    assert sorted(int(path.name.split("-")[1]) for path in (tmp_path / "checkpoints").glob("checkpoint-*"))[-1] == 20
 
 
 def test_a_growing_learning_rate_diverges_with_finite_losses_until_a_restart(tmp_path: Path) -> None:

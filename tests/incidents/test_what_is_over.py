@@ -67,6 +67,13 @@ def test_a_loss_that_came_back_by_itself_stands_beside_what_is_open_at_once() ->
     assert found.automatic == "Over since 1 min 0 s: loss 1.85 → 6.35; back to 1.95."
 
 
+def test_a_loss_that_is_sick_now_leads_and_the_death_stands_beside_it() -> None:
+    sick = incident("loss_spike", Severity.WARNING, "loss 1.54 → 1.79", 10)
+    found = verdict(run(sick, dead(80), attempt_started_ns=NOW - 80 * S))
+    assert (found.word, found.headline) == (VerdictWord.SICK, "loss 1.54 → 1.79")
+    assert "attempt 2 started from step 1,200" in found.automatic
+
+
 def test_what_is_worse_than_all_that_is_over_speaks_alone() -> None:
     sick = incident("loss_divergence", Severity.CRITICAL, "loss 1.53 → 2.20", 20)
     assert verdict(run(sick, damaged(3), dead())).headline == "loss 1.53 → 2.20"

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from trainvitals.incidents.triage import Check, Evidence, triage
+from trainvitals.incidents.triage import Check, Evidence, suspect_words, triage
 from trainvitals.records import Event, Finding, Incident, Severity
 from trainvitals.web.assemble import checks_of
 from trainvitals.web.view import AttemptView, MetricNow
@@ -111,3 +111,19 @@ def test_weights_on_the_disk_that_are_no_numbers_are_a_matter_of_numbers() -> No
     assert (numerics.mark, numerics.title) == ("!", "Weights on the disk are no numbers") and "holds NaN" in numerics.evidence
     cut = replace(told, message="checkpoint a.pt is corrupt: truncated")
     assert by_layer("checkpoint_corrupt", replace(RAN_AWAY, findings=[cut]))["numerics"].mark == "–"
+
+
+def test_the_first_suspect_says_so_when_the_evidence_is_elsewhere() -> None:
+    checks = triage("loss_divergence", RAN_AWAY)
+    assert (
+        suspect_words("the data", "data", checks)
+        == "the data, as a rule. Here the evidence is in code: Learning rate 152× what it was."
+    )
+    assert suspect_words("the program", "code", checks) == "the program."
+    assert suspect_words("the data", "data", triage("loss_divergence", replace(RAN_AWAY, lr_now=None))) == "the data."
+
+
+def test_one_step_is_one_step() -> None:
+    grad, loss = finding("grad_norm_spike", 2_135), finding("loss_spike", 2_136)
+    told = by_layer("loss_spike", replace(RAN_AWAY, findings=[grad, loss]))["numerics"]
+    assert told.title == "Grad norm rose 1 step before the loss"

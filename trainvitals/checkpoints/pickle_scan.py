@@ -18,6 +18,8 @@ MAX_TABLE_KEYS = 256
 #: Dictionaries and lists of one pickle, and values that wait for one: bounds memory to about 100 MB.
 MAX_CONTAINERS = 400_000
 MAX_STACK = 300_000
+#: Values that it may come back to: chains of tuples cost twice what all else does.
+MAX_MEMO = 1_000_000
 MAX_KEPT_TEXT = 200
 #: Longer ones (a pickle may hold one of a million digits, which Python does not even print) are not kept.
 MAX_NUMBER = 1 << 63
@@ -219,7 +221,7 @@ class _Machine:
 
     def check_limits(self) -> None:
         """Raises ``PickleTooLong``."""
-        if self._containers > MAX_CONTAINERS or len(self._stack) > MAX_STACK:
+        if self._containers > MAX_CONTAINERS or len(self._stack) > MAX_STACK or len(self._memo) > MAX_MEMO:
             raise PickleTooLong("it holds more objects than are looked at")
 
     def _container(self, name: str) -> None:

@@ -149,7 +149,8 @@ class Training:
             nonfinite = 0 if math.isfinite(result.loss) else nonfinite + 1
             if nonfinite >= GIVE_UP_AFTER:
                 raise FloatingPointError(f"loss is {result.loss} for {nonfinite} steps in a row, at step {result.step}")
-            if self.step % self.options.checkpoint_every == 0:
+            # Weights that are no numbers are not worth keeping: the restart would begin with them, again and again.
+            if self.step % self.options.checkpoint_every == 0 and not nonfinite:
                 self._periodic_save()
                 ended_s = self._clock.monotonic_s()
             answer, waited_s = self._obey(control)

@@ -72,6 +72,14 @@ class Evidence:
     ended_ns: int | None = None
 
 
+def suspect_words(suspect: str, suspect_layer: str, checks: Sequence[Check]) -> str:
+    """The first suspect, and where the evidence of this very incident lies when that is elsewhere."""
+    found = [check for check in checks if check.mark == "!"]
+    if not found or any(check.layer == suspect_layer for check in found):
+        return f"{suspect}."
+    return f"{suspect}, as a rule. Here the evidence is in {' and '.join(check.layer for check in found)}: {found[0].title}."
+
+
 def triage(rule: str, evidence: Evidence) -> tuple[Check, ...]:
     """The four checks in the order data, code, numerics, cluster, each with what is known of it here."""
     answers: dict[str, Callable[[str, Evidence], Check]] = {
@@ -108,7 +116,7 @@ def _data(rule: str, evidence: Evidence) -> Check:
             "data",
             "!",
             f"New data began at step {event.step:,}",
-            f"{before:,} steps before the onset. {_position(event)} {action}".strip(),
+            f"{before:,} step{'s' if before != 1 else ''} before the onset. {_position(event)} {action}".strip(),
         )
     known = [event for event in positions if evidence.onset_step is None or (event.step or 0) <= evidence.onset_step]
     last = max(known or positions, key=lambda e: e.step or 0)
@@ -298,13 +306,8 @@ def _numerics(rule: str, evidence: Evidence) -> Check:
         first = min(leading, key=lambda f: f.first_step)
         losses = [f.first_step for f in evidence.findings if f.rule.startswith("loss_")]
         lead = min(losses, default=first.first_step) - first.first_step
-        when = (
-            f"{lead:,} steps before the loss"
-            if lead > 0
-            else "together with the loss"
-            if lead == 0
-            else f"{-lead:,} steps after the loss"
-        )
+        count = f"{abs(lead):,} step{'s' if abs(lead) != 1 else ''}"
+        when = "together with the loss" if lead == 0 else f"{count} {'before' if lead > 0 else 'after'} the loss"
         return Check(
             "numerics",
             "!",

@@ -286,7 +286,8 @@ def _beside(found: Verdict, incident: Incident, inputs: VerdictInputs) -> Verdic
         len(worse) - 1,
     )
     age_s = (inputs.now_ns - (gravest.closed_at_ns or 0)) / 1e9
-    if age_s > deciding.RECOVERED_LOUD_S or not set(gravest.rules) & (STOPPED_RULES | HUNG_RULES):
+    is_death = bool(set(gravest.rules) & (STOPPED_RULES | HUNG_RULES))
+    if age_s > deciding.RECOVERED_LOUD_S or not is_death or found.word is VerdictWord.SICK:
         return replace(found, automatic=f"{found.automatic} Over since {span(age_s)}: {words}.".strip())
     decision = found.decision.replace("Training itself is fine. Look at this", "Training goes on. Look at what is open")
     word = VerdictWord.ATTENTION if found.word is VerdictWord.SLOW else found.word

@@ -254,7 +254,12 @@ def detail_lines(report: CheckpointReport, run: RunView, now_ns: int) -> tuple[L
     if world or parallel:
         lines.append(Line("written by", " · ".join(part for part in (world, parallel) if part)))
     largest = f", the largest {fmt.size(report.largest_file_bytes)}" if report.largest_file_bytes is not None else ""
-    lines.append(Line("files", f"{report.files:,} files, {fmt.size(report.bytes)}{largest} · {report.format}"))
+    lines.append(
+        Line(
+            "files",
+            f"{report.files:,} file{'s' if report.files != 1 else ''}, {fmt.size(report.bytes)}{largest} · {report.format}",
+        )
+    )
     save = save_for(report, run.saves)
     if save is not None and (save.longest_s is not None or save.problem):
         lines.append(Line("save", save_sentence(save)))

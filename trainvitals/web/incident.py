@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from trainvitals.incidents.symptoms import Symptom, leading_rule, symptom
-from trainvitals.incidents.triage import Check, data_changes
+from trainvitals.incidents.triage import Check, data_changes, suspect_words
 from trainvitals.incidents.verdict import STOPPED_RULES
 from trainvitals.records import Event, Finding, Incident, NodeSample
 from trainvitals.web.assemble import checks_of
@@ -41,6 +41,11 @@ class IncidentStory:
     death_note: str = ""
     changes: Changes | None = None
     changes_note: str = ""
+
+    @property
+    def suspect(self) -> str:
+        """Where it most often comes from, and where the evidence is when that is elsewhere."""
+        return suspect_words(self.symptom.suspect, self.symptom.suspect_layer, self.checks)
 
 
 def incident_story(run: RunView, nodes: Sequence[NodeSample], incident: Incident) -> IncidentStory:
