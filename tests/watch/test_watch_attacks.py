@@ -216,6 +216,9 @@ def test_the_state_of_many_checkpoints_is_written_only_when_it_changed(bench):
             scan, self.next = self.next, None
             return scan
 
+        def advise(self, wanted, step_s):
+            pass
+
         def restore(self, state):
             self.restored = state
 
