@@ -59,7 +59,7 @@ def test_a_damaged_newest_checkpoint_is_passed_over_and_that_is_said(place: Plac
     assert resumed(place) == [None, 30]
     (started,) = [event for event in place.events() if event["data"]["state"] == "started" and event["data"]["attempt"] == 2]
     assert "truncated" in started["data"]["passed_over"][str(place.checkpoints / "checkpoint-40")]
-    assert "step 40): it is damaged" in started["text"]
+    assert "(step 40) is not safe: it is damaged" in started["text"]
 
 
 def test_a_training_that_hangs_is_ended_and_started_again(place: Place) -> None:
