@@ -1,4 +1,5 @@
-"""What the demo's restart loop can know of damaged weights without a store: where the breaker paused, from the hook's own file."""
+"""What the demo's restart loop can know of damaged weights without a store, from the hook's own file: where the breaker paused,
+and where the loss stopped being a number."""
 
 from __future__ import annotations
 
@@ -11,7 +12,9 @@ from typing import Any
 HOOK_FILE = "metrics.rank00000.jsonl"
 #: With the demo's settings the breaker pauses within so many steps after the onset of what it judges.
 ONSET_WITHIN_STEPS = 240
-_TOLD_BY = (b'"header"', b'"resume"', b'"control"')
+#: Weights are damaged before the loss shows it: what the page leaves between an onset and a safe checkpoint.
+MARGIN_STEPS = 10
+_TOLD_BY = (b'"header"', b'"resume"', b'"control"', b'"nonfinite"')
 
 
 @dataclass(frozen=True)
@@ -29,8 +32,8 @@ def is_suspect(damage: Damage, step: int, modified_at_ns: int | None) -> bool:
     return step >= damage.from_step and not is_written_again
 
 
-def breaker_damage(run_dir: Path) -> list[Damage]:
-    """One for each pause of the breaker in the run's history; none where there is no file of the hook."""
+def known_damage(run_dir: Path) -> list[Damage]:
+    """One for each pause of the breaker and each loss that went non-finite; none where there is no file of the hook."""
     try:
         with (run_dir / HOOK_FILE).open("rb") as file:
             return damage_of(_records(file))
@@ -39,7 +42,7 @@ def breaker_damage(run_dir: Path) -> list[Damage]:
 
 
 def damage_of(records: Iterable[dict[str, Any]]) -> list[Damage]:
-    """The same, from the records: headers, the first step or resume after each, and control events."""
+    """The same, from the records: headers, the first step or resume after each, control events, and steps with a non-finite loss."""
     found: list[Damage] = []
     started_ns: int | None = None
     for record in records:
@@ -59,11 +62,21 @@ def damage_of(records: Iterable[dict[str, Any]]) -> list[Damage]:
                     for one in found
                 ]
                 started_ns = None
+        if kind == "step" and _has_nonfinite_loss(record):
+            onset = _whole(step)
+            if onset is not None and not any(one.until_ns is None and one.from_step <= onset for one in found):
+                found.append(Damage(max(0, onset - MARGIN_STEPS)))
     return found
 
 
+def _has_nonfinite_loss(record: dict[str, Any]) -> bool:
+    """Weights that are not finite stay so: nothing but a start from before clears it."""
+    nonfinite = record.get("nonfinite")
+    return isinstance(nonfinite, dict) and "loss" in nonfinite
+
+
 def _records(lines: Iterable[bytes]) -> Iterable[dict[str, Any]]:
-    """What tells of a start or a pause; thousands of steps are passed over. A torn line is none."""
+    """What tells of a start, a pause or a loss that is no number; thousands of steps are passed over. A torn line is none."""
     is_starting = False
     for line in lines:
         if not is_starting and not any(word in line for word in _TOLD_BY):

@@ -1,4 +1,4 @@
-"""The demo's small restart loop: start the trainer; when it dies, start it again from the newest checkpoint that verifies.
+"""The demo's small restart loop: start the trainer; when it dies, start it again from the newest checkpoint that can be trusted.
 
 A loop of the demo's own, apart from the supervisor of real runs: it knows one trainer and one directory of checkpoints.
 """
@@ -15,11 +15,13 @@ from pathlib import Path
 from types import FrameType
 
 from trainvitals import checkpoints
+from trainvitals.checkpoints import pinning
 from trainvitals.clock import StopSignal
 from trainvitals.control import read_request
-from trainvitals.demo.damage import Damage, breaker_damage, is_suspect
-from trainvitals.errors import TrainvitalsError
-from trainvitals.records import CheckpointState, VerificationLevel
+from trainvitals.demo.damage import Damage, is_suspect, known_damage
+from trainvitals.demo.last_start import LastStart, read_last_start, write_last_start
+from trainvitals.errors import InputError, TrainvitalsError
+from trainvitals.records import CheckpointReport, CheckpointState, VerificationLevel
 
 MAX_RESTARTS = 5
 #: Between a death and the next start: short, but long enough that a trainer that cannot start does not spin.
@@ -27,16 +29,39 @@ RESTART_WAIT_S = 1.0
 
 
 def newest_verified(directory: Path, damage: Sequence[Damage] = ()) -> Path | None:
-    """The checkpoint with the highest step whose structure verifies, that holds an optimizer, and that was not saved around a
-    pause of the breaker (``trainvitals.demo.damage``); None when there is none."""
+    """The checkpoint with the highest step that holds an optimizer, whose structure verifies, whose numbers are sound when it is
+    loaded, and that no ``damage`` makes suspect; a pinned one counts, too. None when there is none."""
     found: list[tuple[int, str]] = []
-    for path in checkpoints.find(str(directory)):
-        report = checkpoints.inspect(path, level=VerificationLevel.STRUCTURE)
-        if report.state is CheckpointState.VERIFIED and report.has_optimizer and report.step is not None:
-            if any(is_suspect(one, report.step, report.modified_at_ns) for one in damage):
-                continue
+    for path in _all_checkpoints(directory):
+        report = _look(path, VerificationLevel.STRUCTURE)
+        if report is None or not report.has_optimizer or report.step is None:
+            continue
+        if not any(is_suspect(one, report.step, report.modified_at_ns) for one in damage):
             found.append((report.step, report.path))
-    return Path(max(found)[1]) if found else None
+    # Loading costs a process each, and finds NaN where every byte is as it was written: newest first, until one is sound.
+    for _, path in sorted(found, reverse=True):
+        if _look(path, VerificationLevel.LOAD) is not None:
+            return Path(path)
+    return None
+
+
+def _all_checkpoints(directory: Path) -> list[str]:
+    paths = list(checkpoints.find(str(directory)))
+    try:
+        return [*paths, *pinning.pins(str(directory))]
+    except pinning.CannotPin as error:
+        sys.stderr.write(f"restart loop: what is pinned is left out: {error}\n")
+        return paths
+
+
+def _look(path: str, level: VerificationLevel) -> CheckpointReport | None:
+    """What was found when it verifies; None for anything else."""
+    try:
+        report = checkpoints.inspect(path, level=level)
+    except InputError as error:  # deleted between the listing and the look
+        sys.stderr.write(f"restart loop: {error}\n")
+        return None
+    return report if report.state is CheckpointState.VERIFIED else None
 
 
 def why_stopped(run_dir: Path) -> str:
@@ -81,7 +106,7 @@ class RestartLoop:
         code = 0
         for restart in range(MAX_RESTARTS + 1):
             if restart:
-                damage = breaker_damage(self._run_dir) if self._run_dir is not None else []
+                damage = known_damage(self._run_dir) if self._run_dir is not None else []
                 resume_from = newest_verified(self._directory, damage)
                 where = f"from {resume_from}" if resume_from else "from the beginning: no checkpoint can be trusted"
                 sys.stderr.write(f"restart loop: the trainer ended with exit code {code}; starting it again {where}.\n")
@@ -122,15 +147,23 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--checkpoints", type=Path, required=True)
     parser.add_argument("--logs", type=Path, required=True, help="directory for attempt-N.log")
     parser.add_argument("--run", default="demo")
-    parser.add_argument("--schedule", default="default", help="faults: default, none, or a JSON file")
+    parser.add_argument("--schedule", help="faults: default, none, or a JSON file (default: as at the last start)")
     parser.add_argument("--resume-from", type=Path, help="checkpoint that the first start continues from")
-    parser.add_argument("trainer_arguments", nargs="*", metavar="-- TRAINER ARGUMENTS")
+    parser.add_argument("trainer_arguments", nargs="*", metavar="-- TRAINER ARGUMENTS", help="default: as at the last start")
     args = parser.parse_args(argv)
-    command = trainer_command(args.run_dir, args.checkpoints, args.run, args.schedule, args.trainer_arguments)
+    try:
+        last = read_last_start(args.run_dir)
+    except InputError as error:
+        sys.stderr.write(f"restart loop: {error}\n")
+        return error.exit_code
+    # A start by hand names a checkpoint and nothing else: it must not train with other settings for that.
+    start = LastStart(args.schedule or last.schedule, tuple(args.trainer_arguments) or last.trainer_arguments)
+    command = trainer_command(args.run_dir, args.checkpoints, args.run, start.schedule, start.trainer_arguments)
     stopped = why_stopped(args.run_dir)
     if stopped:
         sys.stderr.write(f"restart loop: {stopped}\n")
         return 1
+    write_last_start(args.run_dir, start)
     loop = RestartLoop(command, args.checkpoints, args.logs, run_dir=args.run_dir)
 
     def stop(_number: int, _frame: FrameType | None) -> None:
