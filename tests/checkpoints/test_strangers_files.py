@@ -1,5 +1,6 @@
 """Files that no trainer wrote, or that were made to cost memory, beside or in a good checkpoint."""
 
+import os
 import pickle
 import subprocess
 import sys
@@ -67,3 +68,28 @@ def test_a_large_honest_pickle_is_still_scanned(tmp_path):
     state = {"state": {number: {"exp_avg": number, "step": 5.0} for number in range(50_000)}}
     (tmp_path / "model.pt").write_bytes(make.torch_zip_bytes(storages=(), pickled=pickle.dumps(state, 2)))
     assert inspect(str(tmp_path / "model.pt")).state == "verified"
+
+
+def test_a_strangers_file_of_torch_that_is_damaged_or_runs_code_is_not_overlooked(tmp_path):
+    payload = make.torch_zip_bytes(pickled=b"\x80\x02cos\nmkdir\nX\x01\x00\x00\x00a\x85R.")
+    for step, content, why in ((500, payload, "os.mkdir"), (600, make.torch_zip_bytes()[:-30], "truncated")):
+        directory = make.huggingface(tmp_path, step)
+        (directory / "value_head.pt").write_bytes(content)
+        report = inspect(str(directory))
+        assert report.state == "corrupt" and why in report.reasons[0]
+
+
+@pytest.mark.parametrize(
+    ("name", "state"),
+    [("tokenizer.json", "verified"), ("README.md", "verified"), ("fifo", "verified"), ("config.json", "incomplete"),
+     ("scheduler.pt", "incomplete"), ("trainer_state.json", "incomplete")],
+)  # fmt: skip
+def test_a_link_out_or_a_pipe_in_the_place_of_a_file_without_state_is_told_only(tmp_path, name, state):
+    directory = make.huggingface(tmp_path, 500)
+    (directory / name).unlink(missing_ok=True)
+    if name == "fifo":
+        os.mkfifo(directory / name)
+    else:
+        (directory / name).symlink_to("/somewhere/else")
+    report = inspect(str(directory))
+    assert report.state == state and name in report.reasons[0]

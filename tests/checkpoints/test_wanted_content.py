@@ -1,12 +1,13 @@
 """What somebody may restart from now is looked at before everything else."""
 
 import os
+from dataclasses import replace
 
 import checkpoint_makers as make
 import content_makers as made
 import pytest
 
-from trainvitals.checkpoints import CheckpointWatcher
+from trainvitals.checkpoints import CheckpointWatcher, life
 from trainvitals.checkpoints.hash_store import HashStore
 from trainvitals.checkpoints.schedule import Candidate, Policy, next_job
 from trainvitals.checkpoints.verifier import Verifier
@@ -50,3 +51,30 @@ def test_the_watcher_looks_at_what_it_was_advised_to_first(tmp_path):
         watcher.scan()
     proven = [report.step for report in watcher.reports if report.level is VerificationLevel.CONTENT]
     assert proven == [500]
+
+
+def test_a_wanted_one_whose_bytes_were_compared_is_loaded_once():
+    older = candidate(2, looked="s2")
+    policy = Policy(recheck_days=0)
+    job = next_job([candidate(3, looked="s3"), older], 0, policy, {"/c/2"})
+    assert (job.path, job.level, job.is_urgent) == ("/c/2", VerificationLevel.LOAD, True)
+    tried = replace(older, loaded="s2")
+    assert next_job([candidate(3, looked="s3"), tried], 0, policy, {"/c/2"}) is None
+    assert next_job([candidate(3, looked="s3"), older], 0, replace(policy, loads="off"), {"/c/2"}) is None
+
+
+def test_what_was_loaded_once_is_loaded_again_when_it_is_looked_at_again():
+    loaded = candidate(2, looked="s2")
+    loaded = replace(loaded, report=replace(loaded.report, level=VerificationLevel.LOAD))
+    job = next_job([candidate(3, looked="s3", looked_at_ns=10**18), loaded], 10**18, Policy())
+    assert (job.path, job.level, job.is_urgent) == ("/c/2", VerificationLevel.LOAD, False)
+
+
+def test_what_was_found_in_a_checkpoint_is_remembered_when_its_files_are_gone():
+    reason = "model.pt: tensor w holds NaN (64 of 64 sampled values)"
+    report = replace(candidate(2).report, state=CheckpointState.CORRUPT, reasons=(reason,))
+    known = life.Known("/c/2", report)
+    life.absent(known)
+    life.absent(known)
+    assert known.report.state is CheckpointState.DELETED
+    assert known.report.reasons == ("its files are gone", f"before that: {reason}")

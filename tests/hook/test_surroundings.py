@@ -37,3 +37,8 @@ def test_the_driver_and_the_nccl_of_the_trainers_torch_are_told(tmp_path, monkey
     told = surroundings.software()
     assert (told["nvidia_driver"], told["torch_cuda"], told["nccl"]) == ("570.124.06", "12.8", "2.27.5")
     assert told["torch_git_version"] == "a" * 40 and "torch_hip" not in told
+
+
+def test_the_settings_file_of_the_dashboard_steers_no_training_and_is_not_told():
+    variables = {"TRAINVITALS_CONFIG": "/a/trainvitals.toml", "TRAINVITALS_LOCAL_DIR": "/scratch", "NCCL_DEBUG": "INFO"}
+    assert surroundings.environment(variables) == {"TRAINVITALS_LOCAL_DIR": "/scratch", "NCCL_DEBUG": "INFO"}

@@ -24,7 +24,8 @@ def test_no_later_one_is_recommended_until_it_was_loaded() -> None:
     path, rejected = chosen(saved(3700), damaged(3800), damaged(3900), saved(4050), damaged(4200), saved(4300))
     assert path == "/c/checkpoint-3700"
     assert "step 3,800 are damaged" in rejected["/c/checkpoint-4050"] and "--level load" in rejected["/c/checkpoint-4300"]
-    assert chosen(saved(3700), damaged(3800), saved(3900), saved(4050, level=LOAD), saved(4100))[0] == "/c/checkpoint-4100"
+    proven = chosen(saved(3700), damaged(3800), saved(3900), saved(4050, level=LOAD), saved(4100))
+    assert proven[0] == "/c/checkpoint-4050" and "step 3,800" in proven[1]["/c/checkpoint-4100"]
 
 
 def test_one_before_it_is_to_be_loaded_first() -> None:
@@ -54,3 +55,34 @@ def test_what_a_load_says_of_numbers_is_understood(values: Values) -> None:
 
 
 TENSOR = Tensor("layer.weight", "model.pt", "F32", 4096, 0, 2)
+
+
+def test_damage_in_a_deleted_one_counts_on() -> None:
+    gone = replace(damaged(3800), state=CheckpointState.DELETED)
+    assert chosen(saved(3700), gone, saved(3900))[0] == "/c/checkpoint-3700"
+
+
+def test_a_loaded_one_of_another_start_clears_nothing() -> None:
+    starts = [Start(1, 0, 1, 5000), Start(2, 6000 * SECOND_NS, 3701, 4100, 3700)]
+    others = saved(3900, "/c/first", modified_at_ns=100, level=LOAD)
+    bad = replace(damaged(3800), modified_at_ns=6100 * SECOND_NS)
+    later = saved(4050, modified_at_ns=6200 * SECOND_NS)
+    assert chosen(saved(3700, modified_at_ns=90), others, bad, later, attempts=starts)[0] == "/c/checkpoint-3700"
+
+
+@pytest.mark.parametrize(("reached", "expected"), [(4000, "/c/third"), (3760, "/c/checkpoint-3700")])
+def test_a_third_start_is_sound_when_it_went_on_from_what_the_second_wrote(reached: int, expected: str) -> None:
+    starts = [
+        Start(1, 0, 1, 3950),
+        Start(2, 4000 * SECOND_NS, 3701, reached, 3700),
+        Start(3, 4200 * SECOND_NS, 3901, 4100, 3900),
+    ]
+    bad = replace(damaged(3800), modified_at_ns=3800 * SECOND_NS)
+    third = saved(4050, "/c/third", modified_at_ns=4300 * SECOND_NS)
+    assert chosen(saved(3700), bad, third, attempts=starts)[0] == expected
+
+
+def test_what_must_be_loaded_first_is_said_apart() -> None:
+    assert recommend(RollbackInputs([saved(3700), damaged(3800)])).needs_load
+    assert not recommend(RollbackInputs([saved(3700, level=LOAD), damaged(3800)])).needs_load
+    assert not recommend(RollbackInputs([saved(3700)])).needs_load

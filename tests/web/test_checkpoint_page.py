@@ -11,6 +11,7 @@ import checkpoint_night as night
 import pytest
 import sample_run as sample
 
+from trainvitals.incidents.data_to_skip import DataToSkip
 from trainvitals.records import CheckpointState, ContentProof, Event, ResumeChoice, VerificationLevel
 from trainvitals.settings import RunSettings, Settings
 from trainvitals.store.encode import event_point
@@ -23,7 +24,7 @@ from trainvitals.web.checkpoints import CheckpointReader, pinned_by
 from trainvitals.web.facts import checkpoint_of, sort_out
 from trainvitals.web.process import read_control
 from trainvitals.web.starts import StartReader
-from trainvitals.web.view import AttemptView, RunView, Start
+from trainvitals.web.view import AttemptView, Check, RunView, Start
 
 NOW = 1_800_000_000 * 10**9
 HOSTILE = "<img src=x onerror=alert(1)> ![a](http://evil.invalid) \x1b[31m"
@@ -273,3 +274,12 @@ def test_losses_around_a_start_are_read_once_and_those_of_one_that_ended_early_a
     assert [one.attempt for one in first] == [2, 3] and first[0].loss_after is not None and first[1].loss_after is None
     reads = counting.reads
     assert look() == first and counting.reads == reads
+
+
+def test_skipping_data_is_not_advised_when_the_evidence_is_in_the_program(seen: RunView) -> None:
+    skip = DataToSkip(1_960, 2_159)
+    run = replace(seen, rollback=replace(seen.rollback, skip=skip), checks=())
+    assert "data" in [line.label for line in words.way_back_lines(run)]
+    code, data = Check("code", "!", "Learning rate 141×", "x"), Check("data", "!", "New data began", "x")
+    assert "data" not in [line.label for line in words.way_back_lines(replace(run, checks=(code,)))]
+    assert "data" in [line.label for line in words.way_back_lines(replace(run, checks=(data, code)))]

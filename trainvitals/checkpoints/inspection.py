@@ -75,7 +75,7 @@ def look_at(seen: Listing, level: VerificationLevel, run: str = "") -> Inspectio
 
 
 def _look_into(seen: Listing, layout: layouts.Layout, findings: Findings, level: VerificationLevel, run: str) -> layouts.Facts:
-    parts.check_names(seen, findings)
+    parts.check_names(seen, findings, layout.is_without_state)
     into_files = level is not VerificationLevel.PRESENCE
     facts = layout.look(seen, findings, into_files=into_files)
     if not into_files:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from trainvitals.checkpoints.inspection import Inspection
 from trainvitals.checkpoints.schedule import Job
 from trainvitals.checkpoints.verifier import Outcome
-from trainvitals.records import CheckpointReport, CheckpointState
+from trainvitals.records import CheckpointReport, CheckpointState, VerificationLevel
 
 #: Seconds of one look at a structure; of an ordinary checkpoint it takes milliseconds.
 SLOW_LOOK_S = 1.0
@@ -41,7 +41,8 @@ class Known:
     signature: of the files at the last scan; seen ``scans`` times in a row, first at ``since_s`` (monotonic). names: of the
     fullest state it had. judged: the signature that the report's verdict is about. pending: a bad verdict that waits.
     rest_until_s: monotonic, no look at the structure before; slow_looks: so many in a row took long.
-    looked: the signature whose content was looked at, at ``looked_at_ns``; round_ns: when a look that has not ended began.
+    looked: the signature whose content was looked at, at ``looked_at_ns``; loaded: the one whose load was tried; round_ns: when a
+    look that has not ended began.
     """
 
     path: str
@@ -59,6 +60,7 @@ class Known:
     looked_at_ns: int = 0
     could_not_read: bool = False
     round_ns: int = 0
+    loaded: str = ""
     pending: Inspection | None = field(default=None, repr=False)
     rest_until_s: float = 0.0
     slow_looks: int = 0
@@ -90,7 +92,7 @@ def changed(known: Known, seen: Inspection, is_newest: bool, now_s: float) -> No
         after = replace(
             after,
             step=before.step if after.step is None else after.step,
-            reasons=(f"{len(lost)} of {len(known.names)} files are gone",),
+            reasons=(f"{len(lost)} of {len(known.names)} files are gone", *_damage(before)),
         )
     elif after.state is CheckpointState.UNKNOWN_FORMAT and after.files:
         state = CheckpointState.UNKNOWN_FORMAT
@@ -175,6 +177,8 @@ def looked(known: Known, outcome: Outcome, is_newest: bool, now_s: float, patien
     if known.signature != outcome.job.signature or known.judged != outcome.job.signature:
         known.round_ns = 0
         return
+    if outcome.job.level is VerificationLevel.LOAD and (outcome.error or seen is not None):
+        known.loaded = known.signature
     if outcome.error:
         # It may fail in the same way again after reading everything: not in every scan.
         known.looked, known.looked_at_ns, known.could_not_read = known.signature, outcome.ended_at_ns, True
@@ -196,6 +200,16 @@ def absent(known: Known) -> None:
     """It is not there: being deleted at first, deleted when the next scan does not see it either."""
     known.absent_scans += 1
     state = CheckpointState.DELETING if known.absent_scans == 1 else CheckpointState.DELETED
-    known.report = replace(known.report, state=state, level=None, reasons=("its files are gone",))
+    known.report = replace(known.report, state=state, level=None, reasons=("its files are gone", *_damage(known.report)))
     known.signature, known.judged, known.pending, known.scans = "", "", None, 0
     known.looked, known.round_ns = "", 0
+
+
+BEFORE = "before that: "
+
+
+def _damage(report: CheckpointReport) -> tuple[str, ...]:
+    """What was found in it while it was there: damaged numbers speak against what the same process saved later."""
+    if report.state is CheckpointState.CORRUPT:
+        return tuple(BEFORE + reason for reason in report.reasons)
+    return tuple(reason for reason in report.reasons if reason.startswith(BEFORE))

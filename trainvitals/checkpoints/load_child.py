@@ -235,7 +235,10 @@ def load_with_torch(seen: Listing, found: Found) -> None:
         shown = printable(entry.name)
         try:
             with opened(seen.path(entry.name)) as reader:
-                is_zip = reader.read(0, 4) == b"PK\x03\x04"
+                start = reader.read(0, len(torch_file.LEGACY_START))
+            is_zip = start.startswith(b"PK\x03\x04")
+            if not torch_file.recognised(start):
+                continue  # many programs write .bin; the structure has told what is missing of a trainer's own
             torch.load(seen.path(entry.name), map_location="cpu", weights_only=True, mmap=is_zip)
             loaded += 1
             found.unread = [name for name in found.unread if name != entry.name]

@@ -68,11 +68,13 @@ def _stem(name: str) -> str:
     return re.sub(r"-\d{5}-of-\d{5}\Z", "", name)
 
 
-def check_names(listing: Listing, findings: Findings) -> None:
-    """What a listing alone shows, whatever the layout."""
+def check_names(listing: Listing, findings: Findings, is_without_state: Callable[[str], bool] = lambda name: False) -> None:
+    """What a listing alone shows, whatever the layout. is_without_state: whether a file of this name may be missing."""
     for entry in listing.entries:
         if entry.problem:
-            findings.missing.append(f"{printable(entry.name)} {entry.problem}")
+            is_told_only = is_without_state(entry.name) and not manifest.is_own_name(entry.name.rpartition("/")[2])
+            found = findings.notes if is_told_only else findings.missing
+            found.append(f"{printable(entry.name)} {entry.problem}")
     if not listing.is_file and final_name(listing.name) != listing.name:
         findings.missing.append("still has the name that it is given while it is saved: the save goes on, or it did not finish")
     findings.unreadable += [f"cannot be read: {text}" for text in listing.unreadable]
@@ -135,6 +137,15 @@ def check_safetensors(
         findings.damaged.append(f"{shown}: {len(lacking)} tensors of the index are not in it, such as {printable(min(lacking))}")
     tensors: frozenset[str] | None = header.tensors
     return tensors
+
+
+def opens_like_torch(listing: Listing, entry: Entry) -> bool:
+    """Whether a file begins as one of torch; what cannot be opened does not."""
+    try:
+        with opened(listing.path(entry.name)) as reader:
+            return torch_file.recognised(reader.read(0, len(torch_file.LEGACY_START)))
+    except (NotRegular, Unreadable, Vanished):
+        return False
 
 
 def check_torch(listing: Listing, entry: Entry, findings: Findings) -> torch_file.TorchFile | None:

@@ -30,6 +30,7 @@ class Candidate:
 
     looked: signature of the files when their content was last looked at, at ``looked_at_ns``; ``could_not_read``: parts of it
     then. round_ns: when a look that has not ended began, 0 = none; what was hashed since then need not be hashed again.
+    loaded: signature of the files when a look at level load was last tried.
     """
 
     path: str
@@ -39,6 +40,7 @@ class Candidate:
     looked_at_ns: int = 0
     could_not_read: bool = False
     round_ns: int = 0
+    loaded: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,16 +61,24 @@ def next_job(candidates: Sequence[Candidate], now_ns: int, policy: Policy, wante
     read = {"all": candidates, "newest": few, "off": ()}[policy.contents]
     eligible = [one for one in read if one.report.state in _ELIGIBLE and one.report.files]
     newest = candidates[0] if candidates else None
-    never = [one for one in eligible if one.looked != one.signature]
+    never = [one for one in eligible if one.looked != one.signature or _is_to_be_loaded(one, policy, wanted)]
     again = [one for one in eligible if one.looked == one.signature and _is_due(one, now_ns, policy)]
     # A look that was interrupted goes on before another of its kind begins.
     never.sort(key=lambda one: (one.report.path not in wanted, one is not newest, one.round_ns == 0))
     again.sort(key=lambda one: (one.round_ns == 0, one.looked_at_ns))
     for one in (*never, *again):
         is_urgent = one is newest or one.report.path in wanted
-        level = VerificationLevel.LOAD if is_urgent and policy.loads == "newest" else VerificationLevel.CONTENT
+        # What a load has proven is not forgotten for a look at the bytes alone.
+        is_deep = policy.loads == "newest" and (is_urgent or one.report.level is VerificationLevel.LOAD)
+        level = VerificationLevel.LOAD if is_deep else VerificationLevel.CONTENT
         return Job(one.path, one.signature, level, is_urgent, one.round_ns or now_ns)
     return None
+
+
+def _is_to_be_loaded(one: Candidate, policy: Policy, wanted: Collection[str]) -> bool:
+    """Bytes that are as they were written say nothing of the numbers in them: what is wanted is loaded, too, once."""
+    is_tried = one.loaded == one.signature or one.report.level is VerificationLevel.LOAD
+    return policy.loads == "newest" and one.report.path in wanted and not is_tried
 
 
 def _is_due(one: Candidate, now_ns: int, policy: Policy) -> bool:

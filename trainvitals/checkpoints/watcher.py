@@ -222,7 +222,8 @@ class CheckpointWatcher:
         self._take_outcomes(verifier, newest_ns)
         candidates = [
             Candidate(
-                one.path, one.signature, one.report, one.looked, one.looked_at_ns, one.could_not_read, one.round_ns
+                one.path, one.signature, one.report, one.looked, one.looked_at_ns, one.could_not_read, one.round_ns,
+                one.loaded,
             )
             for one in self._ordered(self._known.values())
             if one.signature and one.judged == one.signature
@@ -318,6 +319,7 @@ def _known_to_state(known: Known) -> dict[str, Any]:
         "looked_at_ns": known.looked_at_ns,
         "could_not_read": known.could_not_read,
         "round_ns": known.round_ns,
+        "loaded": known.loaded,
     }
 
 
@@ -337,6 +339,7 @@ def _known_from_state(stored: Mapping[str, Any], now_s: float) -> Known:
         looked_at_ns=stored.get("looked_at_ns", 0),
         could_not_read=stored.get("could_not_read", False),
         round_ns=stored.get("round_ns", 0),
+        loaded=stored.get("loaded", ""),
     )
 
 

@@ -12,9 +12,13 @@ from trainvitals.records import CheckpointReport, CheckpointState, VerificationL
 SENTENCES = ("holds NaN (", "holds infinity (", "holds denormal numbers", "sampled weight tensors are all zero")
 
 
+#: A deleted one keeps what was found in it: that its files are gone heals no weights.
+_STATES = (CheckpointState.CORRUPT, CheckpointState.DELETING, CheckpointState.DELETED)
+
+
 def is_damaged_in_the_run(one: CheckpointReport) -> bool:
     """Whether its files are as they were written and its numbers are damaged."""
-    return one.state is CheckpointState.CORRUPT and any(text in reason for reason in one.reasons for text in SENTENCES)
+    return one.state in _STATES and any(text in reason for reason in one.reasons for text in SENTENCES)
 
 
 class DamagedValues:
@@ -27,8 +31,6 @@ class DamagedValues:
         for one in sorted((one for one in checkpoints if one.step is not None and is_damaged_in_the_run(one)), key=_step):
             first.setdefault(bisect.bisect_right(starts_ns, one.modified_at_ns or 0), one)  # of each start the first
         self._damaged = tuple(first.values())
-        sound = [one for one in checkpoints if one.state is CheckpointState.VERIFIED and one.level is VerificationLevel.LOAD]
-        self._sound_steps = sorted(_step(one) for one in sound)
 
     @property
     def has_any(self) -> bool:
@@ -41,20 +43,23 @@ class DamagedValues:
             return ""
         for damaged in self._damaged:
             step = _step(damaged)
-            has_healed = bisect.bisect_right(self._sound_steps, one.step) > bisect.bisect_right(self._sound_steps, step)
-            if one.step >= step and not has_healed and not self._went_back(damaged, step, one):
+            if one.step >= step and not self._went_back(damaged, step, one):
                 return f"the numbers in step {step:,} are damaged, and nothing has loaded this later one (checkpoint verify --level load)"
         return ""
 
     def _went_back(self, damaged: CheckpointReport, step: int, one: CheckpointReport) -> bool:
-        """Whether ``one`` is of a later start that went on from before the damage."""
+        """Whether ``one`` is of a later start that went on from before the damage, or from what such a start wrote."""
         if one.modified_at_ns is None or damaged.modified_at_ns is None:
             return False
-        return any(
-            damaged.modified_at_ns <= attempt.started_ns <= one.modified_at_ns and start is not None and start < step
-            for attempt in self._attempts
-            for start in [_start(attempt)]
-        )
+        later = [each for each in self._attempts if damaged.modified_at_ns <= each.started_ns <= one.modified_at_ns]
+        is_sound, reached = False, 0
+        for attempt in sorted(later, key=lambda each: each.started_ns):
+            start = _start(attempt)
+            if start is None:
+                return False
+            is_sound = start < step or (is_sound and start <= reached)
+            reached = max(reached if is_sound and start >= step else 0, attempt.last_step or start)
+        return is_sound
 
 
 def _step(one: CheckpointReport) -> int:

@@ -63,7 +63,8 @@ class Rollback:
     """checkpoint: None when none may be recommended; ``why`` is a sentence either way. rejected: path -> reason, of all others.
 
     onset_step: where the newest trouble with the weights began; None = there was none. needs_content: nothing has compared its
-    bytes with anything yet, so that comes before a restart. redo_*: what going back runs again.
+    bytes with anything yet, so that comes before a restart. needs_load: another one holds damaged numbers and this one was not
+    loaded, so that comes first. redo_*: what going back runs again.
     """
 
     checkpoint: CheckpointReport | None
@@ -78,6 +79,7 @@ class Rollback:
     redo_gpu_hours: float | None = None
     command: ResumeCommand = field(default_factory=ResumeCommand)
     skip: DataToSkip | None = None
+    needs_load: bool = False
 
 
 def recommend(inputs: RollbackInputs) -> Rollback:
@@ -112,6 +114,7 @@ def recommend(inputs: RollbackInputs) -> Rollback:
         None if redo is None or not inputs.step_s or not inputs.gpus else redo * inputs.step_s * inputs.gpus / 3600,
         resume_command(inputs.resume_command, chosen.path, chosen.step),
         None if trouble is None else data_to_skip(inputs.data, chosen.step, onset, inputs.last_step),
+        chosen.level is not VerificationLevel.LOAD and DamagedValues(inputs.checkpoints, inputs.attempts).has_any,
     )
 
 

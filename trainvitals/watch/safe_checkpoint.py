@@ -17,11 +17,12 @@ from trainvitals.checkpoints import hash_store
 from trainvitals.checkpoints.files import printable
 from trainvitals.checkpoints.pinning import is_rewritten_in_place, original_path, pin_path
 from trainvitals.identity import event_id
+from trainvitals.incidents.damaged_values import is_damaged_in_the_run
 from trainvitals.incidents.grouping import finding_from_mapping, incident_from_mapping
 from trainvitals.incidents.retention import PauseSave, pause_save, retention_of, saves_until_deleted, steps_until_deleted
 from trainvitals.incidents.rollback import Rollback, RollbackInputs, recommend
 from trainvitals.incidents.suspect import is_about_weights
-from trainvitals.records import CheckpointReport, CheckpointState, Event, Finding, Incident, Severity, Step
+from trainvitals.records import CheckpointReport, CheckpointState, Event, Finding, Incident, Severity, Step, VerificationLevel
 from trainvitals.settings import RunSettings, WatchSettings
 from trainvitals.watch.checkpoint_events import checkpoint_event, verification_event
 from trainvitals.watch.pin_memory import PinMemory
@@ -150,10 +151,13 @@ class SafeCheckpoint:
         )  # fmt: skip
 
     def wanted(self) -> tuple[str, ...]:
-        """Paths whose content is to be looked at before all others: what somebody may restart from soon."""
+        """Paths to be loaded before all others: what somebody may restart from soon, or what stands beside damaged numbers. One that
+        a load finds damaged is recommended no more, and the next older one is wanted."""
         safe = self._rollback.checkpoint
+        if safe is None or safe.path in self._pins or safe.level is VerificationLevel.LOAD:
+            return ()
         is_open = any(one.is_open for one in self._incidents.values())
-        return (safe.path,) if safe is not None and is_open and self._rollback.needs_content else ()
+        return (safe.path,) if is_open or self._rollback.needs_load else ()
 
     @property
     def rollback(self) -> Rollback:
@@ -206,7 +210,8 @@ class SafeCheckpoint:
 
     def _inputs(self) -> RollbackInputs:
         shown = [self._pins[path] for path in self._shown if path in self._pins]
-        own = [one for one in self._known if one.state is not CheckpointState.DELETED and pin_path(one.path) not in self._shown]
+        there = [one for one in self._known if one.state is not CheckpointState.DELETED or is_damaged_in_the_run(one)]
+        own = [one for one in there if pin_path(one.path) not in self._shown]
         return RollbackInputs(
             [*own, *shown], list(self._incidents.values()), list(self._findings.values()), list(self._attempts.values()),
             self._last_step, median_low(self._gaps) if self._gaps else 1,
@@ -219,7 +224,9 @@ class SafeCheckpoint:
             return
         alone = {path: self._pins[path] for path in sorted(self._shown) if path in self._pins}
         is_urgent = any(one.is_open for one in self._incidents.values())
-        for read in self._reading.poll(alone, now_ns, is_urgent=is_urgent):
+        safe, loads = self._rollback.checkpoint, self._watch.checkpoint_load != "off"
+        to_load = [safe.path] if loads and safe is not None and self._rollback.needs_load else []
+        for read in self._reading.poll(alone, now_ns, is_urgent=is_urgent, to_load=to_load):
             if read.path not in alone:
                 continue
             if read.report is None:

@@ -53,6 +53,12 @@ def _is_sick(run: RunView) -> bool:
     return any(one.is_open and is_about_weights(one) for one in run.incidents)
 
 
+def _is_of_the_program(run: RunView) -> bool:
+    """Whether the evidence is in the program or its settings, and none in the data: other batches would not help."""
+    marked = {check.layer for check in run.checks if check.mark == "!"}
+    return "code" in marked and "data" not in marked
+
+
 def cost_sentence(run: RunView) -> str:
     """``Going back runs 310 steps again: about 51 min = 4,410 GPU-h, 1.3 G tokens.``; empty without a safe one."""
     back = run.rollback
@@ -77,7 +83,7 @@ def way_back_lines(run: RunView) -> tuple[Line, ...]:
         lines.append(Line("why this one", back.why))
         if not back.command.text:
             lines.append(Line("command", f"{back.command.problem or 'not known'}."))
-    if back.skip is not None and _is_sick(run):
+    if back.skip is not None and _is_sick(run) and not _is_of_the_program(run):
         lines.append(Line("data", back.skip.sentence))
     return tuple(line for line in lines if line.value)
 

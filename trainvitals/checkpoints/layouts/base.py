@@ -38,6 +38,13 @@ class Range:
     length: int
 
 
+#: Beside weights, of the Hub's cache often as links that lead out of the checkpoint.
+_WITHOUT_STATE = re.compile(
+    r"(?:tokenizer|tokenizer_config|special_tokens_map|added_tokens|vocab|generation_config|preprocessor_config|processor_config|"
+    r"chat_template)\.json|(?:merges|vocab)\.txt|[\w.-]{1,60}\.model|[\w.-]{1,60}\.(?:md|jinja)"
+)
+
+
 class Layout(ABC):
     """One file of ``trainvitals.checkpoints.layouts`` each.
 
@@ -59,6 +66,10 @@ class Layout(ABC):
     @abstractmethod
     def look(self, listing: Listing, findings: Findings, *, into_files: bool) -> Facts:
         """Presence from names and sizes; with ``into_files`` also the structure of each file."""
+
+    def is_without_state(self, name: str) -> bool:
+        """Whether a run continues as before without the file of this name: what is wrong with it is no fault of the checkpoint."""
+        return _WITHOUT_STATE.fullmatch(name) is not None
 
     def ranges(self, listing: Listing) -> Mapping[str, tuple[Range, ...]]:
         """Files that are rows of zips: name -> its zips, for checksums at the content level. Raises nothing."""

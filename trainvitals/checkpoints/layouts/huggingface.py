@@ -81,6 +81,10 @@ class HuggingFace(Layout):
             parallel=inner.parallel,
         )
 
+    def is_without_state(self, name: str) -> bool:
+        is_state = name == MARKER or _is_known(name) or name.endswith((".safetensors", *parts.TORCH_ENDINGS)) or "/" in name
+        return super().is_without_state(name) or not is_state
+
     def ranges(self, listing: Listing) -> Mapping[str, tuple[Range, ...]]:
         return embedded.ranges(listing)
 
@@ -157,8 +161,10 @@ def _check_files(listing: Listing, findings: Findings) -> None:
             parts.check_torch(listing, entry, here)
         elif name.endswith(".json"):
             parts.read_json(listing, name, here, allow_nonfinite=True, is_long=True)
-        if not (_is_known(name) or name in expected or name.endswith(".safetensors")):
+        is_state = _is_known(name) or name in expected or name.endswith(".safetensors")
+        if not is_state and not (name.endswith(parts.TORCH_ENDINGS) and parts.opens_like_torch(listing, entry)):
             # A file that the Trainer does not write may be of any kind (openvino_model.bin, JSON with comments): nothing resumes from it.
+            # One of torch is somebody's state, or was made to be loaded.
             here.notes += here.damaged
             here.damaged.clear()
         findings.add(here)
