@@ -11,11 +11,14 @@ import json
 import sys
 from pathlib import Path
 
+from trainvitals.checkpoints import inspect
+from trainvitals.checkpoints.files import fault
 from trainvitals.clock import SystemClock
 from trainvitals.control import ControlRequest, ControlStatus, init, look, read_request, read_status, submit
 from trainvitals.control.rollback import rollback_commands
 from trainvitals.control.view import ControlState, fallback_commands
 from trainvitals.errors import ControlConflict, ControlError, InputError
+from trainvitals.records import CheckpointState
 
 ACTIONS = ("init", "show", "pause", "resume", "checkpoint", "stop", "rollback")
 LOOK_EVERY_S = 0.1
@@ -129,10 +132,37 @@ def _rollback(args: argparse.Namespace) -> int:
     if not checkpoint.exists():
         raise InputError(f"There is no checkpoint {checkpoint}; look with: python -m trainvitals checkpoint list DIRECTORY")
     commands = rollback_commands(args.run_dir, checkpoint, args.by, args.reason)
-    sentence = "No supervisor runs this trainer, so nothing was changed. To go back by hand:\n" + "\n".join(commands)
+    problem = _problem(str(checkpoint))
+    sentence = "No supervisor runs this trainer, so nothing was changed. " + (f"{problem} " if problem else "")
+    sentence += f"{_ONLY_FILES} To go back by hand:\n" + "\n".join(commands)
     state = look(args.run_dir, SystemClock().time_ns())
-    _print({"action": "rollback", "outcome": "by_hand", "commands": commands, "state": state.state}, sentence)
+    _print(
+        {"action": "rollback", "outcome": "by_hand", "commands": commands, "state": state.state, "problem": problem or None},
+        sentence,
+    )
     return REFUSED
+
+
+_ONLY_FILES = (
+    "Only its files are looked at here: whether the loss was healthy when it was saved, or a later step is safe, the dashboard's page "
+    "Checkpoints tells."
+)
+
+
+def _problem(checkpoint: str) -> str:
+    """What speaks against its files, as a sentence; "" when their structure is whole. A deeper look is the first of the commands."""
+    try:
+        report = inspect(checkpoint)
+    except InputError as error:
+        return str(error)
+    except Exception as error:  # noqa: BLE001 (one that was made to break a look must not take the way back away)
+        return f"It could not be looked at: {fault(error)}."
+    if report.state is CheckpointState.VERIFIED:
+        return ""
+    state = report.state.value.replace("_", " ")
+    why = f": {report.reasons[0]}" if report.reasons else ""
+    is_bad = report.state in (CheckpointState.INCOMPLETE, CheckpointState.CORRUPT)
+    return f"Do not go back to it: it is {state}{why}." if is_bad else f"Nothing verifies its files ({state}{why})."
 
 
 def _say(
