@@ -1,8 +1,10 @@
 import json
+import shutil
 
 import checkpoint_makers as make
 
 from trainvitals.__main__ import main
+from trainvitals.checkpoints import pinning
 
 KEYS = {"path", "step", "format", "state", "level", "has_optimizer", "files", "bytes", "reasons"}
 MORE_KEYS = {"proof", "has_rng", "has_scheduler", "has_data_position", "world_size", "parallel", "loss"}
@@ -53,3 +55,20 @@ def test_an_empty_directory_is_fine_and_says_so(tmp_path, capsys):
     captured = capsys.readouterr()
     assert captured.out == ""
     assert "No checkpoints" in captured.err
+
+
+def test_a_pinned_copy_is_named_also_when_the_trainer_deleted_its_own(tmp_path, capsys):
+    directory = make.huggingface(tmp_path, 500)
+    make.huggingface(tmp_path, 1000)
+    pinned = pinning.pin(str(directory)).path
+    shutil.rmtree(directory)
+    for action in ("list", "verify"):
+        assert main(["checkpoint", action, str(tmp_path)]) == 0
+        assert f"Kept from deletion: {pinned} (look at it by this path)" in capsys.readouterr().err
+    assert main(["checkpoint", "verify", pinned]) == 0
+    captured = capsys.readouterr()
+    assert "Kept from deletion" not in captured.err and "verified" in captured.out
+    shutil.rmtree(tmp_path / "checkpoint-1000")
+    assert main(["checkpoint", "list", str(tmp_path), "--json"]) == 0
+    captured = capsys.readouterr()
+    assert captured.out == "" and pinned in captured.err

@@ -136,6 +136,22 @@ def test_rollback_prints_the_commands_and_changes_nothing(command, tmp_path):
     assert command("rollback", tmp_path, "--to", tmp_path / "gone", *WHO)[0] == 2
 
 
+def test_rollback_says_what_is_wrong_with_the_checkpoint_and_what_it_cannot_know(command, tmp_path, monkeypatch):
+    checkpoint = tmp_path / "checkpoint-30"
+    checkpoint.mkdir()
+    (checkpoint / "trainer_state.json").write_text('{"global_step": 30}')
+    code, said, sentence = command("rollback", tmp_path, "--to", checkpoint, *WHO)
+    assert code == 1 and said["problem"].startswith("Do not go back to it: it is incomplete: ")
+    assert said["problem"] in sentence and "whether the loss was healthy when it was saved" in sentence
+
+    def broken(_path):
+        raise RecursionError("too deep")
+
+    monkeypatch.setattr("trainvitals.cli.control.inspect", broken)
+    code, said, sentence = command("rollback", tmp_path, "--to", checkpoint, *WHO)
+    assert code == 1 and "could not be looked at" in said["problem"] and "--level load" in sentence
+
+
 def test_terminal_commands_in_a_reason_are_not_sent_to_the_terminal(command, tmp_path):
     files.make_directories(tmp_path)
     status = ControlStatus(run="r1", state="paused", by="eve", reason="\x1b[2Jgone", heartbeat_ns=10**18)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 import time
 from collections.abc import Sequence
 
-from trainvitals.checkpoints import copy_check, find
+from trainvitals.checkpoints import copy_check, find, pinning
 from trainvitals.checkpoints.files import FAULT, fault, printable
 from trainvitals.checkpoints.hashes import Pace
 from trainvitals.checkpoints.inspection import checked_level
@@ -101,6 +102,7 @@ def run(args: argparse.Namespace) -> int:
             _choices(args.directory, reports)
     if not reports and not unreadable:
         _say(f"No checkpoints in {printable(args.directory)}.")
+    _pinned(args.directory, reports)
     below = [report for report in reports if report.level is not level and report.state not in BAD]
     if below and not args.quick and not args.share and args.level:
         _say(f"{len(below)} of {len(reports)} did not reach level {level}: the reasons say what is not proven.")
@@ -180,6 +182,19 @@ def _choices(directory: str, reports: Sequence[CheckpointReport]) -> None:
         print(f"A restart would load: {what} (by {printable(choice.how)})")  # noqa: T201
         if choice.problem:
             print(f"    {choice.problem}")  # noqa: T201
+
+
+def _pinned(directory: str, reports: Sequence[CheckpointReport]) -> None:
+    """Where copies lie that are kept from the trainer's own deletion: they may be the last good ones, and no table names them."""
+    places = {os.path.abspath(directory), *(os.path.dirname(os.path.abspath(report.path)) for report in reports)}  # noqa: PTH100, PTH120
+    for place in sorted(places):
+        try:
+            kept = pinning.pins(place)
+        except pinning.CannotPin as error:
+            _say(f"What is kept from deletion cannot be read: {error}.")
+            continue
+        for path in kept:
+            _say(f"Kept from deletion: {printable(path, 500)} (look at it by this path)")
 
 
 def _row(report: CheckpointReport) -> tuple[str, ...]:

@@ -11,6 +11,8 @@ import json
 import sys
 from pathlib import Path
 
+from trainvitals.checkpoints import inspect
+from trainvitals.checkpoints.files import fault
 from trainvitals.cli.access import require_operator
 from trainvitals.clock import SystemClock
 from trainvitals.control import ControlRequest, ControlStatus, init, look, read_request, read_status, supervised
@@ -18,6 +20,7 @@ from trainvitals.control.audited import ask
 from trainvitals.control.rollback import rollback_commands
 from trainvitals.control.view import ControlState, fallback_commands
 from trainvitals.errors import ControlConflict, ControlError, InputError
+from trainvitals.records import CheckpointState
 
 ACTIONS = ("init", "show", "pause", "resume", "checkpoint", "stop", "rollback")
 LOOK_EVERY_S = 0.1
@@ -143,9 +146,14 @@ def _rollback(args: argparse.Namespace) -> int:
     if supervised.supervisor_of(args.run_dir) is not None:
         return _ask_supervisor(args, checkpoint)
     commands = rollback_commands(args.run_dir, checkpoint, args.by, args.reason)
-    sentence = "No supervisor runs this trainer, so nothing was changed. To go back by hand:\n" + "\n".join(commands)
+    problem = _problem(str(checkpoint))
+    sentence = "No supervisor runs this trainer, so nothing was changed. " + (f"{problem} " if problem else "")
+    sentence += f"{_ONLY_FILES} To go back by hand:\n" + "\n".join(commands)
     state = look(args.run_dir, SystemClock().time_ns())
-    _print({"action": "rollback", "outcome": "by_hand", "commands": commands, "state": state.state}, sentence)
+    _print(
+        {"action": "rollback", "outcome": "by_hand", "commands": commands, "state": state.state, "problem": problem or None},
+        sentence,
+    )
     return REFUSED
 
 
@@ -165,6 +173,28 @@ def _ask_supervisor(args: argparse.Namespace, checkpoint: Path) -> int:
     )
     _print({"action": "rollback", "outcome": result, "to": str(checkpoint), "sentence": sentence}, sentence)
     return OK if result == "applied" else REFUSED
+
+
+_ONLY_FILES = (
+    "Only its files are looked at here: whether the loss was healthy when it was saved, or a later step is safe, the dashboard's page "
+    "Checkpoints tells."
+)
+
+
+def _problem(checkpoint: str) -> str:
+    """What speaks against its files, as a sentence; "" when their structure is whole. A deeper look is the first of the commands."""
+    try:
+        report = inspect(checkpoint)
+    except InputError as error:
+        return str(error)
+    except Exception as error:  # noqa: BLE001 (one that was made to break a look must not take the way back away)
+        return f"It could not be looked at: {fault(error)}."
+    if report.state is CheckpointState.VERIFIED:
+        return ""
+    state = report.state.value.replace("_", " ")
+    why = f": {report.reasons[0]}" if report.reasons else ""
+    is_bad = report.state in (CheckpointState.INCOMPLETE, CheckpointState.CORRUPT)
+    return f"Do not go back to it: it is {state}{why}." if is_bad else f"Nothing verifies its files ({state}{why})."
 
 
 def _say(
