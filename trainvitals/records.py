@@ -204,6 +204,10 @@ class ContentProof(StrEnum):
     FIRST_SEEN = "first_seen"
 
 
+#: What a look at level load says of numbers that no training leaves behind; other damage is the file's own.
+DAMAGED_NUMBERS = ("holds NaN (", "holds infinity (", "holds denormal numbers", "sampled weight tensors are all zero")
+
+
 @dataclass(frozen=True, slots=True)
 class CheckpointReport:
     """What is known of one checkpoint. ``level`` is the highest level it passed, None when none was tried.

@@ -15,7 +15,7 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -42,15 +42,26 @@ def check(listing: Listing, findings: Findings, limits: Limits | None = None, st
     """Load a checkpoint in a child; returns whether all of it loads and its values are sound. Never raises for the checkpoint."""
     limits = limits or Limits()
     answer = _run(listing, limits, stop)
-    if isinstance(answer, str):
-        findings.notes.append(answer)
+    if isinstance(answer, _Ended) and not answer.has_begun and limits.tries_torch and not stop():
+        findings.notes.append(f"not loaded by torch, which was not imported within the limits of this check ({answer.why})")
+        answer = _run(listing, replace(limits, tries_torch=False), stop)
+    if isinstance(answer, _Ended):
+        findings.notes.append(answer.why)
         return False
     findings.damaged += answer["damaged"]
     findings.notes += [*answer["unproven"], *answer["notes"]]
     return not answer["damaged"] and not answer["unproven"]
 
 
-def _run(listing: Listing, limits: Limits, stop: Callable[[], bool]) -> dict[str, Any] | str:
+@dataclass(frozen=True, slots=True)
+class _Ended:
+    """Without an answer. has_begun: to look at the checkpoint; before that the child imports what it needs."""
+
+    why: str
+    has_begun: bool
+
+
+def _run(listing: Listing, limits: Limits, stop: Callable[[], bool]) -> dict[str, Any] | _Ended:
     # Files are mapped, not copied: their size counts as address space although it costs no memory.
     space = limits.memory_bytes + max((entry.size for entry in listing.entries), default=0)
     options = {
@@ -70,10 +81,11 @@ def _run(listing: Listing, limits: Limits, stop: Callable[[], bool]) -> dict[str
         if child.stdout is not None:
             child.stdout.close()
     if why:
-        return f"could not be loaded within limits: {why}"
+        return _Ended(f"could not be loaded within limits: {why}", bool(raw))
     parsed = _parsed(raw)
     if parsed is None:
-        return f"could not be loaded: the process that loads it ended without an answer ({_ending(child.returncode)})"
+        why = f"could not be loaded: the process that loads it ended without an answer ({_ending(child.returncode)})"
+        return _Ended(why, bool(raw))
     return parsed
 
 

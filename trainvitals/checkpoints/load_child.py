@@ -36,7 +36,7 @@ _BROKEN = re.compile(r"PytorchStreamReader|unexpected EOF|corrupt|truncated|inva
 _REFUSED = (
     "socket.", "subprocess.", "os.system", "os.exec", "os.posix_spawn", "os.spawn", "os.fork", "os.startfile", "os.putenv",
     "os.remove", "os.unlink", "os.rename", "os.rmdir", "os.mkdir", "os.link", "os.symlink", "os.truncate", "os.chmod", "os.chown",
-    "os.utime", "os.setxattr", "os.kill", "pty.", "shutil.", "ftplib.", "smtplib.", "urllib.", "webbrowser.", "ctypes.",
+    "os.mkfifo", "os.mknod", "os.chroot", "os.utime", "os.setxattr", "os.kill", "pty.", "shutil.", "ftplib.", "smtplib.", "urllib.", "webbrowser.", "ctypes.",
 )  # fmt: skip
 
 
@@ -51,7 +51,15 @@ def main(arguments: Sequence[str]) -> int:
     else:
         from trainvitals.checkpoints import load_tensors, load_values  # noqa: F401 - imported while importing is still allowed
     if has_torch:
-        import torch  # noqa: F401
+        try:
+            import torch  # noqa: F401
+        except Exception as error:  # noqa: BLE001 (a broken installation, or one larger than the memory that it may use here)
+            has_torch = False
+            text = printable(str(error), 120)
+            found.notes.append(f"torch cannot be imported within the limits of this check ({type(error).__name__}: {text})")
+    # From here on nothing more is started, no thread either, and whoever waits for us knows that it is the checkpoint's turn.
+    resource.setrlimit(resource.RLIMIT_NPROC, (0, 0))
+    print(flush=True)  # noqa: T201
     sys.addaudithook(refuse)
     try:
         seen = files.listing(path)
