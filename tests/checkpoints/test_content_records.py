@@ -174,3 +174,16 @@ def test_an_integrity_file_that_makes_no_sense_proves_nothing(tmp_path, changes,
 def test_manifests_of_the_hook_and_of_this_test_are_one_format():
     assert manifest.SCHEMA == 1
     assert ContentProof("manifest") is ContentProof.MANIFEST
+
+
+def test_shares_in_a_directory_that_everyone_may_write_to_are_not_believed(tmp_path):
+    directory, shares = make.huggingface(tmp_path / "c", 5), tmp_path / "shares"
+    shares.mkdir()
+    hash_store.write(str(shares / hash_store.name_of("checkpoint-5")), HashRecord(str(directory)))
+    store = hash_store.HashStore(None, str(shares))
+    shares.chmod(0o775)
+    assert len(store.shared("checkpoint-5")) == 1 and store.errors == 0
+    for mode in (0o777, 0o1777):
+        shares.chmod(mode)
+        assert store.shared("checkpoint-5") == [] and "chmod o-w" in store.text
+    assert store.errors == 2

@@ -74,6 +74,12 @@ class HashStore:
         if self._shares is None or not os.path.isdir(self._shares):  # noqa: PTH112
             return []
         try:
+            if os.stat(self._shares).st_mode & stat.S_IWOTH:  # noqa: PTH116
+                # Who may leave a share there says of a file that it is proven.
+                self._trouble(
+                    f"Everyone may write to {printable(self._shares)}, so no hash in it is believed; run: chmod o-w {printable(self._shares)}."
+                )
+                return []
             # Only those that are called after it: the directory may hold the shares of a year.
             prefix = name_of(name).partition(".")[0]
             names = sorted(file for file in os.listdir(self._shares) if file.startswith(prefix))  # noqa: PTH208
