@@ -42,9 +42,9 @@ class Saver:
         self._save = self._begin(state, is_async=True)
         copied = copy.deepcopy((parameters, optimizer, generator))
         self._thread = threading.Thread(target=self._write, args=(*copied, state), name="demo-saver")
-        self._thread.start()
         if self._save is not None:
-            self._save.staged()
+            self._save.staged()  # all is copied; once the thread runs, its end may come first
+        self._thread.start()
 
     def wait(self, hashed_s: float = 0.0) -> None:
         """Until the last one is on the disk, and at most so long until it is hashed. Raises OSError when it could not be written."""
