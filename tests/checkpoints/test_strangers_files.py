@@ -93,3 +93,18 @@ def test_a_link_out_or_a_pipe_in_the_place_of_a_file_without_state_is_told_only(
         (directory / name).symlink_to("/somewhere/else")
     report = inspect(str(directory))
     assert report.state == state and name in report.reasons[0]
+
+
+@pytest.mark.parametrize("kind", ["torch", "safetensors"])
+def test_a_strangers_json_is_told_only_in_a_directory_of_an_unknown_maker_too(tmp_path, kind):
+    directory = tmp_path / "step_5"
+    directory.mkdir()
+    if kind == "torch":
+        (directory / "model.pt").write_bytes(make.torch_zip_bytes())
+    else:
+        (directory / "model.safetensors").write_bytes(make.safetensors_bytes({"w": ("F32", (8, 4))}))
+    (directory / "notes.json").write_text("// a comment")
+    report = inspect(str(directory))
+    assert report.state == "verified" and "notes.json" in report.reasons[0]
+    (directory / "config.json").write_bytes(b"")
+    assert inspect(str(directory)).state == "corrupt"

@@ -35,6 +35,10 @@ _STEP = re.compile(
     r"(?:global[-_]?step|step|iteration|iter|checkpoint|ckpt|(?<![a-z])ba)s?[-_=]{0,2}(\d{1,18})(?!\d)", re.IGNORECASE
 )
 _SAID_STEP = re.compile(r"(?:global[-_]?step|step|iteration|iter|(?<![a-z])ba)s?[-_=]{0,2}(\d{1,18})(?!\d)", re.IGNORECASE)
+_TRAINERS_JSON = re.compile(
+    r"[\w.-]{0,60}(?:config|params|args|state|index|metadata|map|meta|scheduler|progress)\.json|(?:[\w.-]{0,60}tokens?|tokenizer|vocab)\.json",
+    re.IGNORECASE,
+)
 _LAST_NUMBER = re.compile(r"[-_=](\d{1,18})\Z")
 #: What ends a name and is a number of something else: an epoch, a date.
 _NO_STEP = re.compile(r"(?:(?<![a-z])ep(?:och)?s?[-_=]{0,2}\d{1,18}|\d{4}[-_]\d\d[-_]\d\d)\Z", re.IGNORECASE)
@@ -190,6 +194,17 @@ def read_json(listing: Listing, name: str, findings: Findings, *, allow_nonfinit
         return json_file.parse(reader.read(0, min(reader.size, MAX_JSON_BYTES)), allow_nonfinite=allow_nonfinite)
 
     return _Filed(findings, printable(name)).run(listing, entry, parse)
+
+
+def check_json(listing: Listing, name: str, findings: Findings) -> None:
+    """A JSON file of which nothing is needed here: under a name that trainers write it must be whole, any other is told only."""
+    here = Findings()
+    read_json(listing, name, here, allow_nonfinite=True, is_long=True)
+    if not _TRAINERS_JSON.fullmatch(name.rpartition("/")[2]):
+        # Anybody's: with comments, one object a line, empty.
+        here.notes += here.damaged
+        here.damaged.clear()
+    findings.add(here)
 
 
 class _Filed:

@@ -111,4 +111,4 @@ def _check_files(listing: Listing, findings: Findings) -> None:
         elif name.endswith(".index.json"):
             parts.check_index(listing, name, findings)
         elif name.endswith(".json"):
-            parts.read_json(listing, name, findings, allow_nonfinite=True, is_long=True)
+            parts.check_json(listing, name, findings)

@@ -106,7 +106,7 @@ def _check_files(listing: Listing, findings: Findings) -> state_keys.StateKeys:
             if checked is not None and _is_first(entry):
                 keys = state_keys.read(checked.top)
         elif entry.name.endswith(".json"):
-            parts.read_json(listing, entry.name, findings, allow_nonfinite=True, is_long=True)
+            parts.check_json(listing, entry.name, findings)
     _check_step(listing, keys, findings)
     return keys
 

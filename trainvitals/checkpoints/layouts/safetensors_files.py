@@ -38,6 +38,6 @@ class SafetensorsFiles(Layout):
                 elif entry.name.endswith(parts.TORCH_ENDINGS):
                     parts.check_torch(listing, entry, findings)
                 elif entry.name.endswith(".json") and not entry.name.endswith(".safetensors.index.json"):
-                    parts.read_json(listing, entry.name, findings, allow_nonfinite=True, is_long=True)
+                    parts.check_json(listing, entry.name, findings)
             has_optimizer = has_optimizer or any(_OPTIMIZER_TENSOR.match(tensor) for tensor in tensors)
         return Facts(None, has_optimizer)

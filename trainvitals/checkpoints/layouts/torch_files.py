@@ -43,7 +43,7 @@ class TorchFiles(Layout):
                     has_optimizer = has_optimizer or checked.names_optimizer
             for entry in listing.entries:
                 if entry.name.endswith(".json") and not TEMPORARY_NAME.search(entry.name):
-                    parts.read_json(listing, entry.name, findings, allow_nonfinite=True, is_long=True)
+                    parts.check_json(listing, entry.name, findings)
         else:
             findings.damaged += [f"{entry.name} is empty (0 bytes)" for entry in entries if not entry.size and not entry.problem]
         named = parts.said_step(listing.name)
