@@ -38,7 +38,10 @@ def way_back(seen: Look) -> None:
             if newer:
                 fact_list(newer, key="tv_rejected")
             return
-        if back.needs_content and (command := words.verify_command(run.recommended)):
+        if back.needs_load and (command := words.verify_command(run.recommended, "load")):
+            st.text("Another checkpoint of this run holds damaged numbers. Load this one before a restart:")
+            st.code(command, language="bash", wrap_lines=True)
+        elif back.needs_content and (command := words.verify_command(run.recommended)):
             st.text("Nothing has compared its bytes yet. Do that before a restart:")
             st.code(command, language="bash", wrap_lines=True)
         if back.command.text:

@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 
 from trainvitals.checkpoints.files import printable
-from trainvitals.records import CheckpointReport, CheckpointState, ResumeChoice
+from trainvitals.records import DAMAGED_NUMBERS, CheckpointReport, CheckpointState, ResumeChoice, VerificationLevel
 
 _WHOLE = (CheckpointState.COMPLETE, CheckpointState.VERIFYING, CheckpointState.VERIFIED)
 _WHY = {
@@ -34,6 +34,7 @@ def of(
     Steps alone cannot tell a pointer that fell behind from a run that went back to an older checkpoint; times can: a higher step is
     only called newer when its files changed after those of the choice.
     """
+    here = _trusted(here)
     if trouble:
         return _sentence(f"{trouble}{_although(here)}")
     if choice.path is None:
@@ -60,6 +61,16 @@ def of(
     if chosen.state is not CheckpointState.VERIFIED and verified is not None:
         return _sentence(f"{subject}, which is not verified; newest verified is {_number(verified.step)}")
     return ""
+
+
+def _trusted(here: Sequence[CheckpointReport]) -> list[CheckpointReport]:
+    """Without what was written after one with damaged numbers and was not loaded: it may hold the same."""
+    damaged = [
+        one.modified_at_ns or 0
+        for one in here
+        if one.state is CheckpointState.CORRUPT and any(text in reason for reason in one.reasons for text in DAMAGED_NUMBERS)
+    ]
+    return [one for one in here if not damaged or one.level is VerificationLevel.LOAD or (one.modified_at_ns or 0) < min(damaged)]
 
 
 def _newer(chosen: CheckpointReport, here: Sequence[CheckpointReport]) -> CheckpointReport | None:

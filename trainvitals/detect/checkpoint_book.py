@@ -10,12 +10,13 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from trainvitals.detect.state import Stateful
-from trainvitals.records import CheckpointState
+from trainvitals.records import DAMAGED_NUMBERS, CheckpointState, VerificationLevel
 
 MAX_KNOWN = 64
 MAX_PATH_CHARACTERS = 240
 MAX_NAME_CHARACTERS = 120
 MAX_REASON_CHARACTERS = 200
+MAX_REASONS = 50
 MAX_STEP = 2**53
 
 GOOD = frozenset({CheckpointState.COMPLETE, CheckpointState.VERIFIED})
@@ -76,6 +77,8 @@ class CheckpointBook(Stateful):
             "is_verified": state is CheckpointState.VERIFIED or (is_kept and was_verified),
             "has_optimizer": optimizer,
             "reason": _first_reason(data.get("reasons")),
+            "is_loaded": data.get("level") == VerificationLevel.LOAD,
+            "is_damaged_in_the_run": state is CheckpointState.CORRUPT and _tell_of_numbers(data.get("reasons")),
             "modified_ns": modified_ns,
             "born_ns": born_ns,
             "changed_ns": time_ns,
@@ -99,6 +102,12 @@ class CheckpointBook(Stateful):
     def in_directory(self, directory: str) -> Iterator[Entry]:
         """Good ones right in one directory, the one written last first."""
         return (entry for entry in self.good() if entry["path"].rpartition("/")[0] == directory.rstrip("/"))
+
+    def trusted(self) -> list[Entry]:
+        """Good ones of which no damage is to be feared: what was written after one with damaged numbers may hold the same until
+        it was loaded."""
+        damaged = [entry["modified_ns"] or 0 for entry in self.entries.values() if entry.get("is_damaged_in_the_run")]
+        return [one for one in self.good() if not damaged or one.get("is_loaded") or (one["modified_ns"] or 0) < min(damaged)]
 
     def _is_counted(self, key: str, born_ns: int | None, step: int | None) -> bool:
         """Whether it was counted before: one that was forgotten since, or a pinned copy of one that is known."""
@@ -139,6 +148,11 @@ def whole(value: object) -> int | None:
     if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**63:
         return value
     return None
+
+
+def _tell_of_numbers(reasons: object) -> bool:
+    texts = [one for one in reasons[:MAX_REASONS] if isinstance(one, str)] if isinstance(reasons, list | tuple) else []
+    return any(damage in text for text in texts for damage in DAMAGED_NUMBERS)
 
 
 def _first_reason(reasons: object) -> str:

@@ -80,7 +80,8 @@ def would_miss(choice: Mapping[str, Any], book: CheckpointBook) -> str | None:
     picked = book.entries.get(str(choice["path"])) if choice["path"] is not None else None
     if picked is not None and picked["state"] in MOVING:
         return None
-    here = _whole(list(book.in_directory(str(choice["directory"]))))
+    trusted = {entry["path"] for entry in book.trusted()}
+    here = _whole([entry for entry in book.in_directory(str(choice["directory"])) if entry["path"] in trusted])
     newest = next((entry for entry in here if entry["step"] is not None), None)
     better = ""
     if newest is not None:

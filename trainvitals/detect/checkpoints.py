@@ -249,14 +249,18 @@ class CheckpointDetector(FamilyDetector):
         message = f"checkpoint {entry['name']} is {entry['state']}" + (f": {entry['reason']}" if entry["reason"] else "")
         if is_picked:
             message += "; a restart would load it"
+        trusted = next(iter(self._saves.book.trusted()), None)
         if newest is None:
             message += "; no complete checkpoint is left"
-        elif newest["step"] is not None:
-            message += f"; newest {'verified' if newest['is_verified'] else 'complete'}: step {format_step(newest['step'])}"
+        elif trusted is None:
+            message += "; all others were saved after damaged numbers, and nothing has loaded them"
+        elif trusted["step"] is not None:
+            message += f"; newest {'verified' if trusted['is_verified'] else 'complete'}: step {format_step(trusted['step'])}"
+            message += "" if trusted is newest else " (later ones may hold damaged numbers, too)"
         severity = Severity.CRITICAL if is_critical else Severity.INFO if is_leftover else Severity.WARNING
         self.ledger.tell(
             CORRUPT, entry["path"], severity, message, first_step=entry["step"] or 0,
-            expected=None if newest is None or newest["step"] is None else float(newest["step"]), time_ns=self._now_ns,
+            expected=None if trusted is None or trusted["step"] is None else float(trusted["step"]), time_ns=self._now_ns,
             data={"path": entry["path"], "state": entry["state"], "reasons": [entry["reason"]] if entry["reason"] else []},
         )  # fmt: skip
 

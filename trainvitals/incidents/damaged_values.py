@@ -6,11 +6,7 @@ import bisect
 from collections.abc import Sequence
 
 from trainvitals.incidents.suspect import Attempt
-from trainvitals.records import CheckpointReport, CheckpointState, VerificationLevel
-
-#: What a load says of numbers that no training leaves behind (``trainvitals.checkpoints.load_values``); other damage is the file's own.
-SENTENCES = ("holds NaN (", "holds infinity (", "holds denormal numbers", "sampled weight tensors are all zero")
-
+from trainvitals.records import DAMAGED_NUMBERS, CheckpointReport, CheckpointState, VerificationLevel
 
 #: A deleted one keeps what was found in it: that its files are gone heals no weights.
 _STATES = (CheckpointState.CORRUPT, CheckpointState.DELETING, CheckpointState.DELETED)
@@ -18,7 +14,7 @@ _STATES = (CheckpointState.CORRUPT, CheckpointState.DELETING, CheckpointState.DE
 
 def is_damaged_in_the_run(one: CheckpointReport) -> bool:
     """Whether its files are as they were written and its numbers are damaged."""
-    return one.state in _STATES and any(text in reason for reason in one.reasons for text in SENTENCES)
+    return one.state in _STATES and any(text in reason for reason in one.reasons for text in DAMAGED_NUMBERS)
 
 
 class DamagedValues:
@@ -39,13 +35,20 @@ class DamagedValues:
 
     def reason(self, one: CheckpointReport) -> str:
         """Why ``one`` is no way back, "" when nothing of this speaks against it."""
-        if one.step is None or one.level is VerificationLevel.LOAD:
+        step = self.damaged_since(one)
+        if step is None:
             return ""
+        return f"the numbers in step {step:,} are damaged, and nothing has loaded this later one (checkpoint verify --level load)"
+
+    def damaged_since(self, one: CheckpointReport) -> int | None:
+        """Step of the damaged one that makes ``one`` suspect, None when there is none."""
+        if one.step is None or one.level is VerificationLevel.LOAD or one.state is CheckpointState.CORRUPT:
+            return None
         for damaged in self._damaged:
             step = _step(damaged)
             if one.step >= step and not self._went_back(damaged, step, one):
-                return f"the numbers in step {step:,} are damaged, and nothing has loaded this later one (checkpoint verify --level load)"
-        return ""
+                return step
+        return None
 
     def _went_back(self, damaged: CheckpointReport, step: int, one: CheckpointReport) -> bool:
         """Whether ``one`` is of a later start that went on from before the damage, or from what such a start wrote."""

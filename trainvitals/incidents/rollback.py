@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from trainvitals.incidents.damaged_values import DamagedValues
+from trainvitals.incidents.damaged_values import DamagedValues, is_damaged_in_the_run
 from trainvitals.incidents.data_to_skip import DataToSkip, data_to_skip
 from trainvitals.incidents.lineage import Lineage
 from trainvitals.incidents.resume_command import ResumeCommand, resume_command
@@ -86,12 +86,15 @@ def recommend(inputs: RollbackInputs) -> Rollback:
     """The checkpoint to go back to, or none."""
     by_id = {one.id: one for one in inputs.findings}
     episodes = [one for one in _episodes(inputs.incidents, inputs.findings) if not was_meant(one, by_id)]
-    inputs = replace(inputs, incidents=episodes)
+    damaged = DamagedValues(inputs.checkpoints, inputs.attempts)
+    gone = [one for one in inputs.checkpoints if one.state is CheckpointState.DELETED and is_damaged_in_the_run(one)]
+    there = [one for one in inputs.checkpoints if one not in gone] if gone else inputs.checkpoints
+    inputs = replace(inputs, incidents=episodes, checkpoints=there)
     trouble = _newest_trouble(inputs.incidents)
     onset = trouble.first_step if trouble is not None else None
     margins = _Margins(inputs.findings, inputs.gap_steps)
     margin = margins.steps(trouble) if trouble is not None else 0
-    rejected = _rejected(inputs, margins)
+    rejected = _rejected(inputs, margins, damaged)
     usable = [one for one in inputs.checkpoints if one.path not in rejected]
     chosen = max(usable, key=_rank, default=None)
     for one in usable:
@@ -101,9 +104,10 @@ def recommend(inputs: RollbackInputs) -> Rollback:
         return Rollback(None, _why_none(inputs.checkpoints, rejected), rejected, onset, margin)
     redo = None if inputs.last_step is None or chosen.step is None else max(0, inputs.last_step - chosen.step)
     is_pinned = chosen.path in set(inputs.pinned)
+    needs_load = damaged.has_any and chosen.level is not VerificationLevel.LOAD
     return Rollback(
         chosen,
-        _why(chosen, trouble, inputs, rejected),
+        _why(chosen, trouble, inputs, rejected, needs_load=needs_load),
         rejected,
         onset,
         margin,
@@ -114,7 +118,7 @@ def recommend(inputs: RollbackInputs) -> Rollback:
         None if redo is None or not inputs.step_s or not inputs.gpus else redo * inputs.step_s * inputs.gpus / 3600,
         resume_command(inputs.resume_command, chosen.path, chosen.step),
         None if trouble is None else data_to_skip(inputs.data, chosen.step, onset, inputs.last_step),
-        chosen.level is not VerificationLevel.LOAD and DamagedValues(inputs.checkpoints, inputs.attempts).has_any,
+        needs_load,
     )
 
 
@@ -203,11 +207,10 @@ def _rank(checkpoint: CheckpointReport) -> tuple[bool, int, int, bool, int]:
     return (checkpoint.has_optimizer is not False, checkpoint.step or 0, level, has_own_name, checkpoint.modified_at_ns or 0)
 
 
-def _rejected(inputs: RollbackInputs, margins: _Margins) -> dict[str, str]:
+def _rejected(inputs: RollbackInputs, margins: _Margins, damaged: DamagedValues) -> dict[str, str]:
     lineage = Lineage(inputs.attempts, max(1, inputs.gap_steps))
     suspects = suspect_checkpoints(inputs.checkpoints, inputs.incidents, inputs.findings, inputs.attempts, margins.steps)
     unrecovered = _unrecovered(inputs)
-    damaged = DamagedValues(inputs.checkpoints, inputs.attempts)
     found: dict[str, str] = {}
     for one in inputs.checkpoints:
         reason = _unusable(one) or _after_onset(one, suspects) or _own_loss(one, unrecovered) or damaged.reason(one)
@@ -280,7 +283,9 @@ def _why_none(checkpoints: Sequence[CheckpointReport], rejected: Mapping[str, st
     return f"None of {len(checkpoints):,} can be recommended; {name}: {rejected.get(newest.path, 'not verified')}."
 
 
-def _why(chosen: CheckpointReport, trouble: Incident | None, inputs: RollbackInputs, rejected: Mapping[str, str]) -> str:
+def _why(
+    chosen: CheckpointReport, trouble: Incident | None, inputs: RollbackInputs, rejected: Mapping[str, str], *, needs_load: bool
+) -> str:  # fmt: skip
     parts = ["the newest that is verified"]
     if trouble is not None and trouble.first_step is not None and chosen.step is not None and chosen.step < trouble.first_step:
         parts.append(f"lies {trouble.first_step - chosen.step:,} steps before the onset (step {trouble.first_step:,})")
@@ -288,7 +293,7 @@ def _why(chosen: CheckpointReport, trouble: Incident | None, inputs: RollbackInp
         parts.append("was saved when the loss was healthy again")
     else:
         parts.append("no incident speaks against it")
-    if chosen.level is not VerificationLevel.LOAD and DamagedValues(inputs.checkpoints, ()).has_any:
+    if needs_load:
         parts.append("another one holds damaged numbers, so load this one first (checkpoint verify --level load)")
     if chosen.has_optimizer is False:
         parts.append("it holds no optimizer state, but neither does any other: expect a rebound")

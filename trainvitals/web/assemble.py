@@ -11,7 +11,6 @@ from dataclasses import replace
 import pandas as pd
 
 from trainvitals.incidents.deciding import apart
-from trainvitals.incidents.suspect import suspect_checkpoints
 from trainvitals.incidents.symptoms import leading_rule
 from trainvitals.incidents.triage import DATA_WINDOW_STEPS, Evidence, triage
 from trainvitals.incidents.verdict import STOPPED_RULES, ControlFacts, Verdict, VerdictInputs, VerdictWord, main_incident, verdict
@@ -27,7 +26,7 @@ from trainvitals.records import (
 from trainvitals.settings import RunSettings, Settings
 from trainvitals.store.protocol import Store
 from trainvitals.web.attempts import attempts_of, phase_of
-from trainvitals.web.checkpoint_advice import card_of, newest_verified, pause_of, way_back_of
+from trainvitals.web.checkpoint_advice import card_of, newest_verified, pause_of, suspects_of, way_back_of
 from trainvitals.web.checkpoints import CheckpointFacts, CheckpointReader
 from trainvitals.web.configuration import ConfigurationReader
 from trainvitals.web.death import newest_death, reading_words, told_in
@@ -87,7 +86,7 @@ def run_view(
     metrics_onset_ns = onset_ns if of_metrics is incident else _onset_ns(store, run.name, facts, of_metrics)
     metrics = metrics_now(store, run.name, rows, of_metrics, facts.findings, metrics_onset_ns)
     speed = pace(rows)
-    suspects = suspect_checkpoints(facts.checkpoints, facts.incidents, facts.findings, attempts)
+    suspects = suspects_of(facts, attempts)
     newest = newest_verified(facts.checkpoints)
     way_back = way_back_of(run, facts, stored, attempts, rows, speed.step_s, metrics)
     recommended = way_back.checkpoint

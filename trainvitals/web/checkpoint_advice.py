@@ -7,10 +7,11 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
 from trainvitals.incidents.checkpoint_card import GONE, CardInputs, CardRow, card
+from trainvitals.incidents.damaged_values import DamagedValues, is_damaged_in_the_run
 from trainvitals.incidents.failure_rate import FailureRate, failure_rate
 from trainvitals.incidents.retention import PauseSave, pause_save
 from trainvitals.incidents.rollback import Rollback, RollbackInputs, recommend
-from trainvitals.incidents.suspect import is_about_weights
+from trainvitals.incidents.suspect import is_about_weights, suspect_checkpoints
 from trainvitals.incidents.verdict import GOOD_ENDS
 from trainvitals.records import CheckpointReport, CheckpointState
 from trainvitals.settings import RunSettings
@@ -26,6 +27,17 @@ def newest_verified(checkpoints: Sequence[CheckpointReport]) -> CheckpointReport
     return max(verified, key=lambda c: (c.modified_at_ns or 0, c.step or 0), default=None)
 
 
+def suspects_of(facts: Facts, attempts: Sequence[AttemptView]) -> dict[str, int]:
+    """Path of each checkpoint whose weights may be damaged -> the step since when: saved while the loss was sick, or after numbers
+    that a load found damaged."""
+    damaged = DamagedValues(facts.checkpoints, attempts)
+    since = {one.path: damaged.damaged_since(one) for one in facts.checkpoints if one.state not in GONE}
+    found = {path: step for path, step in since.items() if step is not None}
+    for path, step in suspect_checkpoints(facts.checkpoints, facts.incidents, facts.findings, attempts).items():
+        found[path] = min(step, found.get(path, step))
+    return found
+
+
 def way_back_of(
     run: RunSettings, facts: Facts, stored: CheckpointFacts, attempts: Sequence[AttemptView], rows: Sequence[Row],
     step_s: float | None, metrics: Mapping[str, MetricNow],
@@ -37,7 +49,7 @@ def way_back_of(
     ]
     return recommend(
         RollbackInputs(
-            checkpoints=[one for one in facts.checkpoints if one.state not in GONE],
+            checkpoints=[one for one in facts.checkpoints if one.state not in GONE or is_damaged_in_the_run(one)],
             incidents=facts.incidents,
             findings=facts.findings,
             attempts=attempts,

@@ -45,7 +45,7 @@ def safe_sentence(run: RunView) -> str:
         parts.append("WITHOUT optimizer state: expect a rebound")
     if back.is_pinned:
         parts.append("kept from deletion")
-    return f"Safe: {', '.join(parts)}."
+    return f"{'To be loaded before it is used' if back.needs_load else 'Safe'}: {', '.join(parts)}."
 
 
 def _is_sick(run: RunView) -> bool:
@@ -88,11 +88,11 @@ def way_back_lines(run: RunView) -> tuple[Line, ...]:
     return tuple(line for line in lines if line.value)
 
 
-def verify_command(report: CheckpointReport) -> str:
-    """The command that compares its bytes; empty where a terminal would act on its path before any shell has seen the quotes."""
+def verify_command(report: CheckpointReport, level: str = "content") -> str:
+    """The command that compares its bytes, or loads it, too; empty where a terminal would act on its path before any shell has seen the quotes."""
     if not report.path.isprintable():
         return ""
-    return f"python -m trainvitals checkpoint verify {shlex.quote(report.path)} --level content"
+    return f"python -m trainvitals checkpoint verify {shlex.quote(report.path)} --level {level}"
 
 
 def rejected_lines(run: RunView, most: int = SHOWN_REJECTED) -> tuple[Line, ...]:
