@@ -50,7 +50,7 @@ def test_good_weights_load_and_their_number_is_told(tmp_path):
     path = written(tmp_path / "c_5.pt", made.torch_zip_with({"a.weight": GOOD, "a.bias": [0.0] * 40}))
     is_loaded, findings = loaded(path)
     assert is_loaded
-    assert findings.notes == ["2 tensors sampled: their values are sound"]
+    assert findings.notes == ["2 tensors sampled: values are sound"]
     report = inspect(str(path), "load", limits=load.Limits(tries_torch=False))
     assert (report.state, report.level, report.proof) == ("verified", "load", "checksum")
 
@@ -61,7 +61,7 @@ def test_a_file_that_nobody_loads_keeps_the_level_down_and_is_named(tmp_path):
     written(tmp_path / "c" / "b.pt", torch_file.LEGACY_START + bytes(100))
     is_loaded, findings = loaded(tmp_path / "c")
     assert not is_loaded
-    assert "1 files were loaded by nobody, such as b.pt" in findings.notes
+    assert "1 file loaded by nobody, such as b.pt" in findings.notes
 
 
 VIEWS = {
@@ -87,7 +87,7 @@ def test_what_lies_beside_a_view_is_not_judged_and_it_is_told_that_the_view_is_n
     raw = struct.pack("<1200f", *values)
     is_loaded, findings = loaded(written(tmp_path / "c.pt", content[:at] + raw + content[at + len(raw) :]))
     assert findings.damaged == []
-    assert "1 tensors that are views of a larger one were not sampled, such as model.view.weight in c.pt" in findings.notes
+    assert "not sampled: 1 view of a larger tensor, such as model.view.weight in c.pt" in findings.notes
     assert is_loaded
 
 
@@ -314,7 +314,7 @@ def test_a_shard_is_loaded_entry_by_entry_and_a_tensor_is_named_as_the_metadata_
     path = dcp.write(tmp_path / "step-5", dcp.parts(tensors, 2, ("lr_scheduler",)))
     is_loaded, findings = loaded(path)
     assert is_loaded, findings
-    assert findings.notes == ["4 tensors sampled: their values are sound"]
+    assert findings.notes == ["4 tensors sampled: values are sound"]
     path = dcp.write(tmp_path / "step-6", dcp.parts({"model.a.weight": 2_048, "model.b.weight": 1_200}, 1))
     _, findings = loaded(path)
     assert "tensor model.a.weight in __0_0.distcp holds NaN" in findings.damaged[0]

@@ -34,7 +34,7 @@ def test_a_torch_that_cannot_be_imported_is_told_and_the_values_are_sampled_all_
     is_loaded, findings = loaded_with(lines)
     assert is_loaded and findings.damaged == []
     assert any("torch" in note and "within the limits of this check" in note for note in findings.notes)
-    assert any("1 tensors sampled" in note for note in findings.notes)
+    assert any("1 tensor sampled" in note for note in findings.notes)
 
 
 def test_a_torch_that_dies_of_a_file_leaves_it_unloaded(loaded_with):

@@ -109,7 +109,7 @@ def test_the_command_keeps_hashes_and_looks_quickly_before_a_resume(tmp_path, ca
     assert "parts hashed again" in capsys.readouterr().out
     make.huggingface(tmp_path / "other", 700)
     assert main(["checkpoint", "verify", str(tmp_path / "other"), "--quick", "--record", record]) == 2
-    assert "were not verified before" in capsys.readouterr().out
+    assert "not verified before: " in capsys.readouterr().out
     deep = ["checkpoint", "verify", str(tmp_path / "other"), "--level", "content", "--record", record]
     assert main(deep) == 0
     assert "1 of 1 did not reach level content" in capsys.readouterr().err

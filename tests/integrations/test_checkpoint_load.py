@@ -35,7 +35,7 @@ def test_what_torch_saved_is_proven_and_loaded_by_torch_itself(tmp_path, dtype):
     torch.save(state(dtype=dtype), path)
     report = inspect(str(path), "load")
     assert (report.state, report.level, report.proof, report.has_optimizer) == ("verified", "load", "checksum", True), report
-    assert f"1 files loaded by torch {torch.__version__}" in report.reasons
+    assert f"1 file loaded by torch {torch.__version__}" in report.reasons
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])

@@ -208,7 +208,7 @@ def test_a_file_system_that_hangs_costs_its_file_and_not_the_answer(tmp_path, mo
         released.set()
     assert time.monotonic() - began < 10
     assert done.postmortem.cause is not None and done.postmortem.cause.rank == 3
-    assert done.postmortem.reading.left == 1 and "1 files were not read in time" in done.postmortem.message
+    assert done.postmortem.reading.left == 1 and "1 file was not read in time" in done.postmortem.message
 
 
 def test_the_turn_never_waits_for_a_disk_that_hangs(tmp_path, monkeypatch):

@@ -36,3 +36,8 @@ class Findings:
 
 
 MAX_REASONS = 20
+
+
+def many(count: int, thing: str) -> str:
+    """``1 file``, ``3 files``: a count with its thing, for a sentence."""
+    return f"{count} {thing}" if count == 1 else f"{count} {thing}s"

@@ -22,6 +22,7 @@ from typing import Any
 from trainvitals.checkpoints import files, layouts, low_priority, torch_file
 from trainvitals.checkpoints.dcp_directory import METADATA_NAME
 from trainvitals.checkpoints.files import TEMPORARY_NAME, Listing, Reader, Unreadable, Vanished, opened, printable
+from trainvitals.checkpoints.findings import many
 from trainvitals.checkpoints.parts import TORCH_ENDINGS
 
 SAMPLE_BYTES = 64 * 1024
@@ -69,7 +70,7 @@ def main(arguments: Sequence[str]) -> int:
             load_with_torch(seen, found)
         if found.unread:
             shown = ", ".join(printable(name, 80) for name in found.unread[:3])
-            found.unproven.append(f"{len(found.unread)} files were loaded by nobody, such as {shown}")
+            found.unproven.append(f"{many(len(found.unread), 'file')} loaded by nobody, such as {shown}")
     except (Vanished, Unreadable) as error:
         found.unproven.append(f"cannot be read: {printable(str(error))}")
     except MemoryError:
@@ -168,10 +169,10 @@ def sample(seen: Listing, found: Found, sample_bytes: int, until_s: float) -> No
     if not tensors and not found.damaged:
         found.unproven.append("holds no tensors that can be loaded here")
     if judged and not verdict.damaged:
-        found.notes.append(f"{len(judged)} tensors sampled: their values are sound")
+        found.notes.append(f"{many(len(judged), 'tensor')} sampled: values are sound")
     if views:
         shown = printable(f"{views[0].name} in {views[0].file}", 300)
-        found.notes.append(f"{len(views)} tensors that are views of a larger one were not sampled, such as {shown}")
+        found.notes.append(f"not sampled: {many(len(views), 'view')} of a larger tensor, such as {shown}")
 
 
 def _entry_names(seen: Listing, found: Found) -> dict[str, dict[int, str]]:
@@ -259,4 +260,4 @@ def load_with_torch(seen: Listing, found: Found) -> None:
             # This torch may be older than the trainer's: only what speaks of a broken file is damage.
             (found.damaged if isinstance(error, EOFError) or _BROKEN.search(str(error)) else found.unproven).append(text)
     if loaded:
-        found.notes.append(f"{loaded} files loaded by torch {torch.__version__}")
+        found.notes.append(f"{many(loaded, 'file')} loaded by torch {torch.__version__}")

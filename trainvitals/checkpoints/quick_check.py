@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from trainvitals.checkpoints import content, files, hashes, writer_hashes
 from trainvitals.checkpoints.content import STRENGTH
 from trainvitals.checkpoints.files import Entry, Listing, NotRegular, Reader, Unreadable, Vanished, opened, printable
-from trainvitals.checkpoints.findings import Findings
+from trainvitals.checkpoints.findings import Findings, many
 from trainvitals.checkpoints.hash_record import FileRecord, HashRecord
 from trainvitals.checkpoints.hashes import Cut, Pace, Stopped
 from trainvitals.checkpoints.inspection import look_at
@@ -162,7 +162,7 @@ def _in_time(work: list[Callable[[], None]]) -> int:
 def _judged(report: CheckpointReport, look: _Look, count: int, left: int, clock: Clock) -> CheckpointReport:
     findings = look.findings
     findings.notes.append(
-        f"quick: sizes and times of {count} files, {look.compared} parts hashed again"
+        f"quick: sizes and times of {many(count, 'file')}, {many(look.compared, 'part')} hashed again"
         + (f", {left} left for lack of time" if left else "")
     )
     if look.changed:
@@ -173,7 +173,7 @@ def _judged(report: CheckpointReport, look: _Look, count: int, left: int, clock:
         how = "verify with --level content --record DIR"
         if once:
             how = "what holds no checksum is hashed by the first look and proven by the second: " + how + " once more"
-        findings.unproven.append(f"{len(lacking)} files were not verified before, such as {printable(lacking[0])}: {how}")
+        findings.unproven.append(f"not verified before: {many(len(lacking), 'file')}, such as {printable(lacking[0])}: {how}")
     reasons = (*findings.reasons, *report.reasons)
     if findings.missing:
         return replace(report, state=CheckpointState.INCOMPLETE, level=None, reasons=reasons)

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 from trainvitals.checkpoints import copy_check, find, pinning
 from trainvitals.checkpoints.files import FAULT, fault, printable
+from trainvitals.checkpoints.findings import many
 from trainvitals.checkpoints.hashes import Pace
 from trainvitals.checkpoints.inspection import checked_level
 from trainvitals.checkpoints.resume_choice import choose, choose_all
@@ -132,7 +133,7 @@ def _compare(args: argparse.Namespace) -> int:
         print(json.dumps(values))  # noqa: T201
     else:
         word = "equal" if result.is_equal else "NOT equal"
-        print(f"{word}: {result.files} files, {_size(result.bytes)}, compared by {result.by}")  # noqa: T201
+        print(f"{word}: {many(result.files, 'file')}, {_size(result.bytes)}, compared by {result.by}")  # noqa: T201
         for reason in result.reasons:
             print(f"    {reason}")  # noqa: T201
     return 0 if result.is_equal else 1

@@ -83,8 +83,8 @@ class Postmortem:
     def message(self) -> str:
         """One sentence for people."""
         reading = self.reading
-        partial = f"; {reading.left:,} files were not read in time" if reading.left else ""
-        partial += f"; {reading.beyond:,} files too many were not asked for" if reading.beyond else ""
+        partial = f"; {_files(reading.left)} not read in time" if reading.left else ""
+        partial += f"; {_files(reading.beyond, ' too many')} not asked for" if reading.beyond else ""
         if self.cause is None:
             return f"no cause found in the ends of {reading.read:,} {'log' if reading.read == 1 else 'logs'}{partial}"
         cause = self.cause
@@ -110,6 +110,10 @@ class Postmortem:
             "suspects": list(self.suspects), "files": {**asdict(self.reading), "troubles": list(self.reading.troubles)},
             "partial": self.reading.is_partial, "tails": self.tails,
         }  # fmt: skip
+
+
+def _files(count: int, which: str = "") -> str:
+    return f"{count:,} file{'' if count == 1 else 's'}{which} {'was' if count == 1 else 'were'}"
 
 
 def rank_of(event: Event) -> int:
