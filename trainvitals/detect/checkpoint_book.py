@@ -156,6 +156,8 @@ def _tell_of_numbers(reasons: object) -> bool:
 
 
 def _first_reason(reasons: object) -> str:
+    """The gravest: damaged numbers come before what else a look says."""
     if isinstance(reasons, (list, tuple)) and reasons:
-        return printable(str(reasons[0]), MAX_REASON_CHARACTERS)
+        numbers = (one for one in reasons[:MAX_REASONS] if _tell_of_numbers([one]))
+        return printable(str(next(numbers, reasons[0])), MAX_REASON_CHARACTERS)
     return ""

@@ -17,6 +17,11 @@ def is_damaged_in_the_run(one: CheckpointReport) -> bool:
     return one.state in _STATES and any(text in reason for reason in one.reasons for text in DAMAGED_NUMBERS)
 
 
+def is_damaged_since(checkpoints: Sequence[CheckpointReport], safe: CheckpointReport | None) -> bool:
+    """Whether the run has saved damaged numbers and nothing sound after them: what comes before them is the only way back."""
+    return safe is not None and any(is_damaged_in_the_run(one) and _step(one) >= _step(safe) for one in checkpoints)
+
+
 class DamagedValues:
     """Which checkpoints were saved after one with damaged numbers, by a process that may have held them."""
 

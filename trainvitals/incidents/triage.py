@@ -296,7 +296,9 @@ def _numerics(rule: str, evidence: Evidence) -> Check:
     if on_disk is not None:
         return Check("numerics", "!", "Weights on the disk are no numbers", _sentence(on_disk.message[:300]))
     if not _is_about_training(rule):
-        return Check("numerics", "–", "Not a matter of numbers", "All newest values are finite.")
+        return Check(
+            "numerics", "–", "Not a matter of numbers", "The newest logged values (loss, grad norm and others) are finite."
+        )
     overflow = [e for e in evidence.events if e.kind == "message" and ("overflow" in e.text.lower() or "skipp" in e.text.lower())]
     near = [e for e in overflow if _near_before(evidence, e) or evidence.onset_step is None]
     if near:

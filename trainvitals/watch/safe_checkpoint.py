@@ -17,7 +17,7 @@ from trainvitals.checkpoints import hash_store
 from trainvitals.checkpoints.files import printable
 from trainvitals.checkpoints.pinning import is_rewritten_in_place, original_path, pin_path
 from trainvitals.identity import event_id
-from trainvitals.incidents.damaged_values import is_damaged_in_the_run
+from trainvitals.incidents.damaged_values import is_damaged_in_the_run, is_damaged_since
 from trainvitals.incidents.grouping import finding_from_mapping, incident_from_mapping
 from trainvitals.incidents.retention import PauseSave, pause_save, retention_of, saves_until_deleted, steps_until_deleted
 from trainvitals.incidents.rollback import Rollback, RollbackInputs, recommend
@@ -256,7 +256,7 @@ class SafeCheckpoint:
         closed_ns = [one.closed_at_ns for one in grave if one.closed_at_ns is not None]
         decided = plan(
             self._rollback.checkpoint,
-            is_trouble_open=any(one.is_open for one in grave),
+            is_trouble_open=any(one.is_open for one in grave) or is_damaged_since(self._known, self._rollback.checkpoint),
             quiet_s=(now_ns - max(closed_ns)) / 1e9 if closed_ns else None,
             keep_s=self._watch.pin_keep_hours * 3600,
             pins=self._pins,
