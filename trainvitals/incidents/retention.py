@@ -110,3 +110,20 @@ def pause_save(
 
 def _age(one: CheckpointReport) -> tuple[int, int]:
     return (one.modified_at_ns or 0, one.step or 0)
+
+
+def expiry(
+    safe: CheckpointReport, known: Sequence[CheckpointReport], last_step: int | None, *, is_rewritten: bool
+) -> tuple[str, bool] | None:
+    """(when the trainer deletes ``safe``, whether the next save does); None when it does not, as far as was seen."""
+    if is_rewritten:
+        return "is written over by the next save", True
+    retention = retention_of(known)
+    saves = saves_until_deleted(safe, known, retention)
+    if saves is None:
+        return None
+    steps = steps_until_deleted(safe, known, retention, last_step)
+    about = f" (in about {steps:,} steps)" if steps is not None else ""
+    if saves == 1:
+        return f"is deleted with the next save{about}", True
+    return f"is deleted with the {saves}. save from now{about}", False

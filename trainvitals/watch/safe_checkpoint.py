@@ -19,11 +19,12 @@ from trainvitals.checkpoints.pinning import is_rewritten_in_place, original_path
 from trainvitals.identity import event_id
 from trainvitals.incidents.damaged_values import is_damaged_in_the_run, is_damaged_since
 from trainvitals.incidents.grouping import finding_from_mapping, incident_from_mapping
-from trainvitals.incidents.retention import PauseSave, pause_save, retention_of, saves_until_deleted, steps_until_deleted
+from trainvitals.incidents.retention import PauseSave, expiry, pause_save
 from trainvitals.incidents.rollback import Rollback, RollbackInputs, recommend
 from trainvitals.incidents.suspect import is_about_weights
 from trainvitals.records import CheckpointReport, CheckpointState, Event, Finding, Incident, Severity, Step, VerificationLevel
 from trainvitals.settings import RunSettings, WatchSettings
+from trainvitals.watch.before_note import BeforeNote
 from trainvitals.watch.checkpoint_events import checkpoint_event, verification_event
 from trainvitals.watch.pin_memory import PinMemory
 from trainvitals.watch.pin_plan import plan
@@ -70,6 +71,7 @@ class SafeCheckpoint:
         self._expiring: Finding | None = None
         self._rollback = Rollback(None, "")
         self._memory = PinMemory()
+        self._before_note = BeforeNote()
         self._pin_directories: set[str] = set()
         self._looked_in: set[str] = set()
         self._is_due = False
@@ -92,6 +94,9 @@ class SafeCheckpoint:
             attempt = self._attempt(record.attempt, record.time_ns)
             resumed = record.data.get("resumed_from_step")
             attempt.resumed_from_step = resumed if _is_whole(resumed) else attempt.resumed_from_step
+        elif record.kind == "annotation":
+            self._before_note.take(record, self._last_step, median_low(self._gaps) if self._gaps else 1)
+            self._is_due = True
         elif record.kind == "resume" and record.attempt is not None and record.step is not None:
             self._attempt(record.attempt, record.time_ns).resumed_from_step = record.step
 
@@ -174,6 +179,7 @@ class SafeCheckpoint:
             "last_step": [self._last_step, self._last_step_ns],
             "shown": sorted(self._shown),
             **self._memory.to_state(self._pins),
+            "before_note": self._before_note.to_state(),
             "directories": sorted(self._pin_directories),
             "expiring": None if self._expiring is None else asdict(self._expiring),
         }
@@ -187,6 +193,7 @@ class SafeCheckpoint:
         self._gaps = deque(state["gaps"], maxlen=21)
         self._last_step, self._last_step_ns = state["last_step"]
         self._memory.restore(state)
+        self._before_note.restore(state)
         self._shown = set(state["shown"])
         self._pin_directories = set(state["directories"])
         self._expiring = finding_from_mapping(state["expiring"]) if state["expiring"] else None
@@ -254,9 +261,12 @@ class SafeCheckpoint:
             return
         grave = list(self._incidents.values())
         closed_ns = [one.closed_at_ns for one in grave if one.closed_at_ns is not None]
+        safe = self._rollback.checkpoint
+        is_trouble_open = any(one.is_open for one in grave) or is_damaged_since(self._known, safe)
+        noted = None if is_trouble_open else self._before_note.checkpoint(self._inputs())
         decided = plan(
-            self._rollback.checkpoint,
-            is_trouble_open=any(one.is_open for one in grave) or is_damaged_since(self._known, self._rollback.checkpoint),
+            noted or safe,
+            is_trouble_open=is_trouble_open or noted is not None,
             quiet_s=(now_ns - max(closed_ns)) / 1e9 if closed_ns else None,
             keep_s=self._watch.pin_keep_hours * 3600,
             pins=self._pins,
@@ -376,18 +386,7 @@ class SafeCheckpoint:
         return [finding] if is_news else []
 
     def _expiry(self, safe: CheckpointReport) -> tuple[str, bool] | None:
-        """(when the trainer deletes it, whether the next save does); None when it does not, as far as was seen."""
-        if is_rewritten_in_place(safe.path):
-            return "is written over by the next save", True
-        retention = retention_of(self._known)
-        saves = saves_until_deleted(safe, self._known, retention)
-        if saves is None:
-            return None
-        steps = steps_until_deleted(safe, self._known, retention, self._last_step)
-        about = f" (in about {steps:,} steps)" if steps is not None else ""
-        if saves == 1:
-            return f"is deleted with the next save{about}", True
-        return f"is deleted with the {saves}. save from now{about}", False
+        return expiry(safe, self._known, self._last_step, is_rewritten=is_rewritten_in_place(safe.path))
 
 
 def _is_grave(incident: Incident) -> bool:
