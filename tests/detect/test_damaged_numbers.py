@@ -16,7 +16,9 @@ def message(*last, rule: str = "checkpoint_corrupt") -> str:
 
 def test_one_saved_later_is_not_called_the_newest_until_it_was_loaded() -> None:
     bad = report(300, "corrupt", 600, written=300, reasons=["model.pt: a note", NAN])
-    assert message(bad).endswith("; newest verified: step 200 (later ones may hold damaged numbers, too)")
+    assert "step 500" not in message(bad)
+    assert message(bad).endswith("; the newest before damaged numbers is step 200, and nothing has loaded it yet")
+    assert message(bad, report(200, second=640, written=203, level="load")).endswith("; newest verified: step 200")
     assert message(bad, report(500, second=650, written=500, level="load")).endswith("; newest verified: step 500")
 
 

@@ -106,8 +106,12 @@ class CheckpointBook(Stateful):
     def trusted(self) -> list[Entry]:
         """Good ones of which no damage is to be feared: what was written after one with damaged numbers may hold the same until
         it was loaded."""
-        damaged = [entry["modified_ns"] or 0 for entry in self.entries.values() if entry.get("is_damaged_in_the_run")]
+        damaged = [entry["modified_ns"] or 0 for entry in self.damaged()]
         return [one for one in self.good() if not damaged or one.get("is_loaded") or (one["modified_ns"] or 0) < min(damaged)]
+
+    def damaged(self) -> list[Entry]:
+        """Those in which a load found damaged numbers."""
+        return [entry for entry in self.entries.values() if entry.get("is_damaged_in_the_run")]
 
     def _is_counted(self, key: str, born_ns: int | None, step: int | None) -> bool:
         """Whether it was counted before: one that was forgotten since, or a pinned copy of one that is known."""

@@ -254,9 +254,12 @@ class CheckpointDetector(FamilyDetector):
             message += "; no complete checkpoint is left"
         elif trusted is None:
             message += "; all others were saved after damaged numbers, and nothing has loaded them"
+        elif trusted["step"] is not None and self._saves.book.damaged() and not trusted.get("is_loaded"):
+            message += (
+                f"; the newest before damaged numbers is step {format_step(trusted['step'])}, and nothing has loaded it yet"
+            )
         elif trusted["step"] is not None:
             message += f"; newest {'verified' if trusted['is_verified'] else 'complete'}: step {format_step(trusted['step'])}"
-            message += "" if trusted is newest else " (later ones may hold damaged numbers, too)"
         severity = Severity.CRITICAL if is_critical else Severity.INFO if is_leftover else Severity.WARNING
         self.ledger.tell(
             CORRUPT, entry["path"], severity, message, first_step=entry["step"] or 0,
