@@ -6,9 +6,10 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from trainvitals.checkpoints import find
+from trainvitals.checkpoints import find, load
 from trainvitals.checkpoints.content import Work
-from trainvitals.checkpoints.files import printable
+from trainvitals.checkpoints.files import Unreadable, Vanished, listing, printable
+from trainvitals.checkpoints.findings import Findings
 from trainvitals.checkpoints.hash_store import HashStore
 from trainvitals.checkpoints.hashes import Pace, Stopped
 from trainvitals.checkpoints.quick_check import quick_check
@@ -64,7 +65,7 @@ def choose(
         tell()
         best = recommend(replace(known, checkpoints=reports))
         while best.checkpoint is not None:
-            proven = _prove(best.checkpoint, store, clock, until_s)
+            proven = _numbers(_prove(best.checkpoint, store, clock, until_s), clock, until_s)
             if proven.state is CheckpointState.VERIFIED:
                 why = _why(best, proven)
                 return Choice(proven, why, _skipped(best), len(paths), trouble)
@@ -126,6 +127,19 @@ def _prove(report: CheckpointReport, store: HashStore, clock: Clock, until_s: fl
     if deep.report.state in (CheckpointState.CORRUPT, CheckpointState.INCOMPLETE):
         return deep.report
     return deep.report if deep.report.state is CheckpointState.VERIFIED else quick
+
+
+def _numbers(proven: CheckpointReport, clock: Clock, until_s: float) -> CheckpointReport:
+    """Are its weights numbers? NaN is written and read without a fault, and a start from it dies again: a child samples the values."""
+    if proven.state is not CheckpointState.VERIFIED:
+        return proven
+    findings = Findings()
+    limits = load.Limits(seconds=max(1, int(until_s - clock.monotonic_s())), tries_torch=False)
+    try:
+        load.check(listing(proven.path), findings, limits, stop=lambda: clock.monotonic_s() >= until_s)
+    except (Vanished, Unreadable) as error:
+        return replace(proven, state=CheckpointState.INCOMPLETE, level=None, reasons=(str(error),))
+    return replace(proven, state=CheckpointState.CORRUPT, reasons=findings.reasons) if findings.damaged else proven
 
 
 def _why(best: Rollback, proven: CheckpointReport) -> str:
