@@ -45,7 +45,11 @@ def way_back(seen: Look) -> None:
             st.text("Nothing has compared its bytes yet. Do that before a restart:")
             st.code(command, language="bash", wrap_lines=True)
         if back.command.text:
-            st.text("Start the trainer again with:")
+            st.text(
+                "Only if that finds it sound, start the trainer again with:"
+                if back.needs_load
+                else "Start the trainer again with:"
+            )
             st.code(back.command.text, language="bash", wrap_lines=True)
         newer = words.rejected_lines(run)
         if newer:
