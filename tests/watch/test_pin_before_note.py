@@ -41,3 +41,13 @@ def test_a_restart_of_the_watchdog_keeps_it(place) -> None:
 def test_a_note_that_silences_nothing_of_the_weights_keeps_nothing(place) -> None:
     note(place, "free", rules=["throughput_drop"])
     assert place.pinned() == []
+
+
+def test_a_note_for_a_step_to_come_keeps_nothing_before_that_step_and_a_second_note_moves_it_not_forward(place) -> None:
+    place.safe.take(Event("annotation", place.clock.time_ns(), step=550, data={"change": "data_mix", "points": 300}))
+    place.settle()
+    assert place.pinned() == []
+    place.run_on(451, 560)
+    assert place.pinned() == ["checkpoint-500"]
+    place.safe.take(Event("annotation", place.clock.time_ns(), step=560, data={"change": "data_mix", "points": 300}))
+    assert place.safe.to_state()["before_note"] == [550, 860]

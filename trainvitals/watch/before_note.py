@@ -26,13 +26,13 @@ class BeforeNote:
         step = event.step if event.step is not None else last_step
         if step is None or not rules_of(event.data, RULES):
             return
-        if not self._is_silent(last_step):  # a second note within the first one's silence hides the same
-            self._step = step
+        # A second note within the first one's silence hides the same.
+        self._step = min(step, self._step) if self._step is not None and self._is_silent(last_step) else step
         self._until = max(self._until, step + points_of(event.data) * max(1, gap_steps))
 
     def checkpoint(self, inputs: RollbackInputs) -> CheckpointReport | None:
         """The one to be kept now, None when no note is in force."""
-        if self._step is None or not self._is_silent(inputs.last_step):
+        if self._step is None or not self._is_silent(inputs.last_step) or (inputs.last_step or 0) < self._step:
             return None
         before = [one for one in inputs.checkpoints if one.step is not None and one.step < self._step]
         return recommend(replace(inputs, checkpoints=before)).checkpoint
