@@ -88,10 +88,13 @@ def wait_until(condition, seconds: float) -> bool:
 
 def is_made(settings: Settings) -> bool:
     """Whether a watchdog lived long enough to make the store: on a busy machine all of them may be killed before."""
+    store = open_store(settings.store, read_only=True, influxdb=settings.influxdb)
     try:
-        open_store(settings.store, read_only=True, influxdb=settings.influxdb).close()
+        store.raw("train", ["step"], {"run": "r"}, *FOR_EVER)
     except StoreUnavailable:
         return False
+    finally:
+        store.close()
     return True
 
 
