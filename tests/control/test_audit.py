@@ -370,3 +370,15 @@ def test_a_check_while_writers_put_files_aside_never_cries_wolf(tmp_path, monkey
         ending.set()
         writer.join(30)
     assert problems == {""}
+
+
+def test_a_writer_killed_while_it_put_a_file_aside_is_no_break_but_a_file_that_goes_then_is(tmp_path, monkeypatch):
+    monkeypatch.setattr(audit, "MAX_FILE_BYTES", audit_files.MAX_LINE_BYTES + 1_000)
+    monkeypatch.setattr(audit, "MAX_KEPT_FILES", 4)
+    fill(tmp_path, 30)
+    with audit_files.locked(tmp_path) as directory:
+        directory.put_aside(1, 4)
+        oldest = directory.older[0]
+    assert verify(tmp_path).problem == ""
+    (tmp_path / "control" / oldest).unlink()
+    assert "gone" in verify(tmp_path).problem

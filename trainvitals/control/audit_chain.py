@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from trainvitals.control import files
+from trainvitals.control import audit, files
 from trainvitals.control.audit import ROTATED, TORN, AuditRecord, Head
 from trainvitals.control.audit_files import AUDIT_FILE, MAX_LINE_BYTES, AuditDirectory
 from trainvitals.control.records import ControlRequest
@@ -62,7 +62,9 @@ def verify(run_dir: RunDir, anchors: Iterable[Anchor] = ()) -> Chain:
             for name in directory.names:
                 if not walk.problem:
                     walk.file(directory, name)
-            walk.end()
+            # A writer that has just put a file aside (or was killed then) has not told yet which one is the oldest now.
+            if directory.has_file or len(directory.older) != audit.MAX_KEPT_FILES:
+                walk.end()
             directory.look()
             if directory.older == older:  # else a writer put a file aside meanwhile, and what was read does not belong together
                 break
