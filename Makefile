@@ -4,7 +4,7 @@ VENV := .venv
 VENV_INTEGRATIONS := .venv-integrations
 TORCH := torch==2.13.0
 # Tests that wait for browsers and processes most of the time: one core is enough for them, beside the others.
-WAITING := tests/browser tests/chaos tests/collectors tests/demo tests/detect tests/supervisor tests/web
+WAITING := tests/browser tests/chaos tests/demo
 
 .PHONY: setup demo test test-integrations lint clean
 
