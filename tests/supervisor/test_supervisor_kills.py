@@ -22,7 +22,7 @@ from trainvitals.supervisor import process
 from trainvitals.supervisor.history import load
 
 KILLS = 100
-STEPS = 3_000
+STEPS = 6_000
 EVERY = 10
 ENVIRONMENT = {
     "TRAINVITALS_SUPERVISOR_BACK_OFF_S": "0.01", "TRAINVITALS_SUPERVISOR_BACK_OFF_MAX_S": "0.02", "TRAINVITALS_SUPERVISOR_GRACE_S": "1",
