@@ -46,18 +46,10 @@ DANGEROUS_MODULES = frozenset(
      "multiprocessing", "signal", "pdb", "bdb", "timeit", "trace", "tempfile")
 )  # fmt: skip
 DANGEROUS_BUILTINS = frozenset(("eval", "exec", "compile", "open", "__import__", "globals", "breakpoint", "input", "vars"))
-OPTIMIZER_KEYS = frozenset(
-    (
-        "optimizer",
-        "optimizers",
-        "optimizer_state",
-        "optimizer_states",
-        "optimizer_state_dict",
-        "optim",
-        "exp_avg",
-        "momentum_buffer",
-    )
-)
+#: Keys under which trainers keep the optimizer.
+OPTIMIZER_NAMES = frozenset(("optimizer", "optimizers", "optimizer_state", "optimizer_states", "optimizer_state_dict", "optim"))
+#: Any of these anywhere in a pickle: also what optimizers keep for each parameter.
+OPTIMIZER_KEYS = OPTIMIZER_NAMES | {"exp_avg", "momentum_buffer"}
 STORAGE_ITEM_BYTES = {
     "DoubleStorage": 8, "LongStorage": 8, "ComplexFloatStorage": 8, "ComplexDoubleStorage": 16, "FloatStorage": 4, "IntStorage": 4,
     "HalfStorage": 2, "BFloat16Storage": 2, "ShortStorage": 2, "CharStorage": 1, "ByteStorage": 1, "BoolStorage": 1,

@@ -8,20 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from trainvitals.checkpoints.pickle_scan import Items, Table
+from trainvitals.checkpoints.pickle_scan import OPTIMIZER_NAMES, Items, Table
 
-_OPTIMIZER = frozenset(
-    (
-        "optimizer",
-        "optimizers",
-        "optimizer_state",
-        "optimizer_states",
-        "optimizer_state_dict",
-        "optim",
-        "opt",
-        "last_optimizer_state",
-    )
-)
+_OPTIMIZER = OPTIMIZER_NAMES | {"opt", "last_optimizer_state"}
 _SCHEDULER = frozenset(
     ("scheduler", "schedulers", "lr_scheduler", "lr_schedulers", "opt_param_scheduler", "scheduler_state_dict")
 )
