@@ -13,6 +13,7 @@ import os, signal, sys
 import torch, transformers
 from trainvitals.hook.huggingface import TrainvitalsCallback
 
+os.dup2(2, 1)  # torchrun reads the two streams of a rank by turns: the banner may come after the first losses
 directory, steps, is_resumed, killed_at, nan_from = sys.argv[1], int(sys.argv[2]), sys.argv[3] == "True", int(sys.argv[4]), int(sys.argv[5])
 torch.set_num_threads(1)
 torch.manual_seed(0)
