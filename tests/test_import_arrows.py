@@ -30,10 +30,11 @@ MAY_IMPORT = {
     "checkpoints": BASE | {"manifest"},
     "store": BASE,
     "incidents": BASE,
-    "watch": BASE | {"settings", "attempts", "control", "logs", "detect", "checkpoints", "store", "incidents"},
+    "alerts": BASE | {"settings", "settings_sections", "incidents"},
+    "watch": BASE | {"settings", "attempts", "control", "logs", "detect", "checkpoints", "store", "incidents", "alerts"},
     "supervisor": BASE | {"settings", "settings_sections", "attempts", "control", "logs", "checkpoints", "store", "incidents"},
     "charts": BASE | {"incidents"},
-    "web": BASE | {"access", "settings", "control", "store", "incidents", "charts"},
+    "web": BASE | {"access", "settings", "control", "store", "incidents", "charts", "alerts"},
     "demo": BASE | {"hook", "control", "checkpoints", "store"},
 }
 STANDARD_LIBRARY_ONLY = {"hook", "control", "errors", "clock", "masking", "manifest"}

@@ -1,0 +1,103 @@
+"""What is told of an incident: facts, not words. Each target puts them into its own language and form."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from typing import Any
+
+from trainvitals.records import Severity
+
+
+class NoticeKind(StrEnum):
+    """Why something is told. ``recovered``: the trouble is over; ``watch_silent``: nobody watches the run any more."""
+
+    OPENED = "opened"
+    ESCALATED = "escalated"
+    REMINDER = "reminder"
+    ACKNOWLEDGED = "acknowledged"
+    RECOVERED = "recovered"
+    WATCH_SILENT = "watch_silent"
+    NOT_DELIVERED = "not_delivered"
+    TEST = "test"
+
+
+class Verb(StrEnum):
+    """The first word on the lock screen."""
+
+    STOPPED = "STOPPED"
+    HUNG = "HUNG"
+    PAUSED = "PAUSED"
+    TRAINING_SICK = "TRAINING-SICK"
+    TRAINING_SLOW = "TRAINING-SLOW"
+    CHECK = "CHECK"
+    RECOVERED = "RECOVERED"
+    TEST = "TEST"
+
+
+@dataclass(frozen=True, slots=True)
+class Suspect:
+    """What to look at. group: data, code or cluster, in the order of the triage table. evidence: "" when there is none."""
+
+    group: str
+    text: str
+    evidence: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """One thing to tell, the same however often it is composed: ``id`` is a function of the incident, the kind and ``number``.
+
+    number: of this kind within the incident, from 1. rule: the one whose words are ``what``; rules: all of the incident.
+    what: one English sentence; a target in another language puts its own in place from rule, step, value and expected.
+    lost_steps, lost_gpu_hours: what going back to the safe checkpoint repeats. cost: in the currency of gpu_hour_price.
+    breaker, control: one sentence each on their state, "" = nothing to tell. link: to the incident's page, "" without public_url.
+    """
+
+    id: str
+    kind: NoticeKind
+    number: int
+    run: str
+    incident_id: str
+    family: str
+    severity: Severity
+    verb: Verb
+    rule: str
+    rules: tuple[str, ...]
+    what: str
+    at_ns: int
+    opened_at_ns: int
+    step: int | None = None
+    metric: str = ""
+    value: float | None = None
+    expected: float | None = None
+    safe_step: int | None = None
+    safe_level: str = ""
+    lost_steps: int | None = None
+    lost_gpu_hours: float | None = None
+    cost: float | None = None
+    gpus: int = 0
+    suspects: tuple[Suspect, ...] = ()
+    breaker: str = ""
+    control: str = ""
+    acknowledged_by: str = ""
+    runbook_url: str = ""
+    link: str = ""
+    audit_head: str = ""
+
+    def to_mapping(self) -> dict[str, Any]:
+        """JSON values only."""
+        return asdict(self)
+
+    @classmethod
+    def from_mapping(cls, data: Mapping[str, Any]) -> Notice:
+        """Raises ``KeyError``, ``TypeError`` or ``ValueError`` for what is none."""
+        return cls(
+            **{
+                **data,
+                "kind": NoticeKind(data["kind"]), "severity": Severity(data["severity"]), "verb": Verb(data["verb"]),
+                "rules": tuple(data["rules"]),
+                "suspects": tuple(Suspect(**suspect) for suspect in data.get("suspects", ())),
+            }
+        )  # fmt: skip

@@ -1,0 +1,34 @@
+"""What happened to an incident that somebody may have to be told of."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from trainvitals.records import Incident
+
+
+class ChangeKind(StrEnum):
+    """opened: it reached ``warning``; escalated: it became ``critical``; recovered: it is over (also by a restart that healed it);
+    reopened: the same trouble came back; acknowledged: a person has it."""
+
+    OPENED = "opened"
+    ESCALATED = "escalated"
+    RECOVERED = "recovered"
+    REOPENED = "reopened"
+    ACKNOWLEDGED = "acknowledged"
+
+
+@dataclass(frozen=True, slots=True)
+class IncidentChange:
+    """number: of this kind within the incident, from 1: (incident.id, kind, number) names the change for good.
+
+    rule: the rule whose finding leads the incident now. by: who acknowledged.
+    """
+
+    incident: Incident
+    kind: ChangeKind
+    number: int
+    at_ns: int
+    rule: str
+    by: str = ""
