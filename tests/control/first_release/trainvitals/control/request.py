@@ -1,0 +1,223 @@
+"""Asking: read and write the desired state of a run, with compare-and-set between operators."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+from trainvitals.clock import Clock, SystemClock
+from trainvitals.control import files
+from trainvitals.control.records import MAX_NAME, MAX_REASON, ControlRequest, ControlStatus
+from trainvitals.control.view import ControlState, describe, unreadable
+from trainvitals.errors import ControlConflict, ControlError, InputError
+
+ACTIONS = {"pause": "paused", "resume": "running", "stop": "stopped", "checkpoint": None}
+#: A claimed sequence number whose request never reached control.json belongs to a writer that died.
+STALE_CLAIM_S = 10.0
+
+RunDir = str | os.PathLike[str]
+
+
+def init(run_dir: RunDir, run: str, *, clock: Clock | None = None) -> ControlRequest:
+    """Make the control directory and a first ``control.json`` (running, sequence number 0); keep one that is there.
+
+    The file should always exist: network file systems remember for up to a minute that a file was not there.
+    Raises ``ControlError`` when the file there belongs to another run.
+    """
+    _checked_text("run", run, MAX_NAME, may_be_empty=True)
+    files.make_directories(run_dir)
+    path = files.control_dir(run_dir) / files.CONTROL_FILE
+    now_ns = (clock or SystemClock()).time_ns()
+    first = ControlRequest(run=run, action="init", source="init", request_id=_request_id(), issued_at_ns=now_ns)
+    if files.create(path, first.to_json().encode(), files.REQUEST_MODE):
+        return first
+    present = read_request(run_dir)
+    if run and present.run and present.run != run:
+        raise ControlError(f"{path} belongs to the run {present.run!r}, not {run!r}; use a directory of its own for each run.")
+    return present
+
+
+def read_request(run_dir: RunDir) -> ControlRequest:
+    """The desired state. No file means running, sequence number 0.
+
+    Raises ``InputError`` when it is not a control request, ``ControlError`` when the place is unsafe, ``OSError``.
+    """
+    path = files.control_dir(run_dir) / files.CONTROL_FILE
+    data = files.read_bytes(path)
+    return ControlRequest() if data is None else ControlRequest.from_json(data, str(path))
+
+
+def read_status(run_dir: RunDir) -> ControlStatus | None:
+    """What the trainer said last; None when no control client ever ran here. Raises as ``read_request``."""
+    path = files.control_dir(run_dir) / files.STATUS_FILE
+    data = files.read_bytes(path)
+    return None if data is None else ControlStatus.from_json(data, str(path))
+
+
+def look(run_dir: RunDir, now_ns: int, poll_s: float = 1.0) -> ControlState:
+    """``describe`` of both files as they are now; never raises for what the files or the file system do."""
+    try:
+        return describe(read_request(run_dir), read_status(run_dir), now_ns, poll_s)
+    except (ControlError, InputError) as error:
+        return unreadable(str(error))
+    except OSError as error:
+        return unreadable(f"The control files in {run_dir} cannot be read: {error.strerror or error}.")
+
+
+def history(run_dir: RunDir) -> list[ControlRequest]:
+    """All requests ever made here, oldest first; unreadable entries are left out (``control.json`` is the truth)."""
+    found = []
+    for _, path in sorted(_entries(run_dir)):
+        try:
+            data = files.read_bytes(path)
+            if data is not None:
+                found.append(ControlRequest.from_json(data, str(path)))
+        except (ControlError, InputError, OSError):
+            continue
+    return found
+
+
+def submit(
+    run_dir: RunDir,
+    run: str,
+    *,
+    action: str,
+    by: str,
+    source: str,
+    reason: str,
+    expected_seq: int | None = None,
+    clock: Clock | None = None,
+    expires_s: float | None = None,
+) -> ControlRequest:
+    """Ask for ``pause``, ``resume``, ``checkpoint`` or ``stop``; returns the request that now stands in ``control.json``.
+
+    expected_seq: the sequence number the person was looking at; ``ControlConflict`` when another stands there by now, or
+    when somebody else takes the next number at the same moment. Asking for what is desired already changes nothing and
+    returns the present request, unless the trainer refused it, it has expired, or the action is ``checkpoint``.
+    ``by`` and ``reason`` are required (``ControlError``): a pause without a name cannot be asked about.
+    """
+    clock = clock or SystemClock()
+    if action not in ACTIONS:
+        raise ControlError(f"The action must be one of {', '.join(ACTIONS)}, not {action!r}.")
+    if expires_s is not None and not 0 < expires_s < 1e9:
+        raise ControlError(f"expires_s must be a number of seconds above 0, not {expires_s!r}.")
+    by = _checked_text("by", by, MAX_NAME)
+    reason = _checked_text("reason", reason, MAX_REASON)
+    source = _checked_text("source", source, MAX_NAME)
+    _checked_text("run", run, MAX_NAME, may_be_empty=True)
+    files.make_directories(run_dir)
+    present = _present(run_dir)
+    status = _status_or_none(run_dir)
+    if run and present.run and run != present.run:
+        raise ControlError(f"The control files in {run_dir} belong to the run {present.run!r}, not {run!r}.")
+    if expected_seq is not None and expected_seq != present.seq:
+        raise ControlConflict(
+            f"The request was changed meanwhile: sequence number {present.seq} ({present.desired}) by "
+            f"{present.by or 'nobody'}, expected {expected_seq}. Reload and look before you overwrite it."
+        )
+    now_ns = clock.time_ns()
+    desired = ACTIONS[action] or present.desired
+    was_refused = status is not None and status.refused_seq == present.seq
+    is_over = present.expires_at_ns is not None and present.expires_at_ns < now_ns
+    if action != "checkpoint" and desired == present.desired and not was_refused and not is_over:
+        return present
+    request = ControlRequest(
+        run=run or present.run or (status.run if status is not None else ""),
+        seq=max(present.seq, _newest_dead_claim(run_dir, present.seq), status.ack_seq if status is not None else 0) + 1,
+        desired=desired,
+        checkpoint_request=max(present.checkpoint_request, status.checkpoint_done if status is not None else 0)
+        + (action == "checkpoint"),
+        by=by,
+        source=source,
+        reason=reason,
+        action=action,
+        request_id=_request_id(),
+        issued_at_ns=now_ns,
+        expires_at_ns=None if expires_s is None else now_ns + round(expires_s * 1e9),
+    )
+    _claim_and_write(run_dir, request)
+    return request
+
+
+def _claim_and_write(run_dir: RunDir, request: ControlRequest) -> None:
+    directory = files.control_dir(run_dir)
+    data = request.to_json().encode()
+    conflict = ControlConflict(
+        f"Somebody else wrote sequence number {request.seq} at the same moment. Reload and look before you ask again."
+    )
+    try:
+        if not files.create(directory / files.HISTORY_DIR / f"{request.seq}.json", data, files.STATUS_MODE):
+            raise conflict
+        if max((seq for seq, _ in _entries(run_dir)), default=request.seq) > request.seq:
+            raise conflict  # we were so slow that another writer took us for dead
+        files.replace(directory / files.CONTROL_FILE, data, files.REQUEST_MODE)
+    except OSError as error:
+        raise ControlError(f"Cannot write the request into {directory}: {error.strerror or error}.") from error
+
+
+def _present(run_dir: RunDir) -> ControlRequest:
+    """The request that stands. When ``control.json`` is unusable the newest one in the history: people must be able to act."""
+    try:
+        return read_request(run_dir)
+    except InputError:
+        past = history(run_dir)
+        newest = max((seq for seq, _ in _entries(run_dir)), default=0)
+        return replace(past[-1], seq=max(past[-1].seq, newest)) if past else ControlRequest(seq=newest)
+    except OSError as error:
+        raise ControlError(f"Cannot read the present request in {run_dir}: {error.strerror or error}.") from error
+
+
+def _status_or_none(run_dir: RunDir) -> ControlStatus | None:
+    try:
+        return read_status(run_dir)
+    except (InputError, OSError):
+        return None  # the request does not depend on it: the trainer reports a number that is too low
+
+
+def _newest_dead_claim(run_dir: RunDir, present_seq: int) -> int:
+    """Highest claimed number above the present one whose writer died before it replaced ``control.json``; 0 if none."""
+    now_s = _file_system_time_s(run_dir)
+    dead = 0
+    for seq, path in _entries(run_dir):
+        if seq > present_seq and now_s - path.stat().st_mtime > STALE_CLAIM_S:
+            dead = max(dead, seq)
+    return dead
+
+
+def _file_system_time_s(run_dir: RunDir) -> float:
+    """The file system's own idea of now, so that a wrong clock of this machine declares nobody dead."""
+    probe = files.control_dir(run_dir) / files.HISTORY_DIR / f".now.{os.uname().nodename}.{os.getpid()}.{_request_id()}"
+    try:
+        probe.touch(mode=0o600)
+        return probe.stat().st_mtime
+    except OSError as error:
+        raise ControlError(f"Cannot write into {probe.parent}: {error.strerror or error}.") from error
+    finally:
+        probe.unlink(missing_ok=True)
+
+
+def _entries(run_dir: RunDir) -> Iterator[tuple[int, Path]]:
+    try:
+        paths = list((files.control_dir(run_dir) / files.HISTORY_DIR).iterdir())
+    except OSError:
+        return
+    for path in paths:
+        if path.suffix == ".json" and path.stem.isascii() and path.stem.isdigit():
+            yield int(path.stem), path
+
+
+def _request_id() -> str:
+    return os.urandom(16).hex()
+
+
+def _checked_text(name: str, value: str, longest: int, *, may_be_empty: bool = False) -> str:
+    text = value.strip()
+    if not text and not may_be_empty:
+        raise ControlError(f"{name} is missing: say {'who asks' if name == 'by' else 'why' if name == 'reason' else name}.")
+    if len(text) > longest:
+        raise ControlError(f"{name} has {len(text)} characters; the longest allowed is {longest}.")
+    if not text.isprintable() and not (name == "reason" and all(c.isprintable() or c in "\n\t" for c in text)):
+        raise ControlError(f"{name} holds control characters; write plain text.")
+    return text
