@@ -18,6 +18,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from trainvitals.detect.tunables import TUNABLES
 from trainvitals.errors import SettingsError
 from trainvitals.logs.registry import FORMATS, home_made_grammars
+from trainvitals.settings_alerts import TARGET_NAME, AlertSettings, TargetSettings
 from trainvitals.settings_sections import (
     SECTIONS,
     AccessSettings,
@@ -26,6 +27,7 @@ from trainvitals.settings_sections import (
     FormatSettings,
     GpuSettings,
     InfluxdbSettings,
+    LoginSettings,
     LogSettings,
     RetentionSettings,
     RunSettings,
@@ -36,8 +38,9 @@ from trainvitals.settings_sections import (
 )
 
 __all__ = [
-    "SECTIONS", "AccessSettings", "BreakerSettings", "DashboardSettings", "FormatSettings", "GpuSettings", "InfluxdbSettings", "LogSettings",
-    "RetentionSettings", "RunSettings", "Settings", "SpoolSettings", "SupervisorSettings", "WatchSettings", "default_directory", "default_store",
+    "SECTIONS", "AccessSettings", "AlertSettings", "BreakerSettings", "DashboardSettings", "FormatSettings", "GpuSettings", "InfluxdbSettings", "LogSettings", "LoginSettings",
+    "RetentionSettings", "RunSettings", "Settings", "SpoolSettings", "SupervisorSettings", "TargetSettings", "WatchSettings", "default_directory",
+    "default_store",
     "load", "parse",
 ]  # fmt: skip
 
@@ -59,6 +62,8 @@ class Settings:
     runs: tuple[RunSettings, ...] = ()
     detect: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     access: Mapping[str, AccessSettings] = field(default_factory=dict)
+    alerts: AlertSettings = field(default_factory=AlertSettings)
+    alert_targets: Mapping[str, TargetSettings] = field(default_factory=dict)
     breaker: BreakerSettings = field(default_factory=BreakerSettings)
     watch: WatchSettings = field(default_factory=WatchSettings)
     logs: LogSettings = field(default_factory=LogSettings)
@@ -66,6 +71,7 @@ class Settings:
     gpu: GpuSettings = field(default_factory=GpuSettings)
     retention: RetentionSettings = field(default_factory=RetentionSettings)
     dashboard: DashboardSettings = field(default_factory=DashboardSettings)
+    login: LoginSettings = field(default_factory=LoginSettings)
     spool: SpoolSettings = field(default_factory=SpoolSettings)
     supervisor: SupervisorSettings = field(default_factory=SupervisorSettings)
     influxdb: InfluxdbSettings = field(default_factory=InfluxdbSettings)
@@ -74,10 +80,17 @@ class Settings:
     @property
     def spool_directory(self) -> Path:
         """Where the spool files lie; a relative ``[spool] dir`` counts from the settings file's own directory."""
-        if not self.spool.dir:
-            return default_directory() / "spool"
+        return self.resolve(self.spool.dir) if self.spool.dir else default_directory() / "spool"
+
+    @property
+    def outbox_path(self) -> Path:
+        """The file of what is still to be told. Like the spool it belongs to one user on one machine."""
+        return self.resolve(self.alerts.outbox) if self.alerts.outbox else default_directory() / "alerts.db"
+
+    def resolve(self, path: str) -> Path:
+        """A path of the settings: a relative one counts from the settings file's own directory."""
         base = Path(self.path).resolve().parent if self.path else Path.cwd()
-        return base / Path(self.spool.dir).expanduser()
+        return base / Path(path).expanduser()
 
     def run(self, name: str) -> RunSettings:
         """The run of that name, or a ``SettingsError`` that lists the known ones."""
@@ -151,13 +164,16 @@ def parse(raw: Mapping[str, Any], path: str = "") -> Settings:
         table = raw.get(name, {})
         if not isinstance(table, dict):
             raise SettingsError(f"{where}: {name} must be a [{name}] table.")
+        if name == "alerts":
+            table = {key: value for key, value in table.items() if key != "targets"}
         sections[name] = _table(section, table, f"{where}, [{name}]")
     store = raw.get("store", "")
     if not isinstance(store, str):
         raise SettingsError(f'{where}: store must be text such as "sqlite:///var/lib/trainvitals/trainvitals.db".')
     return Settings(
         store=store or default_store(), runs=parsed_runs, detect=_detect(raw.get("detect", {}), where), formats=formats,
-        access=_access(raw.get("access", {}), where), path=path, **sections,
+        access=_access(raw.get("access", {}), where), path=path,
+        alert_targets=_alert_targets(raw.get("alerts", {}).get("targets", {}), where), **sections,
     )  # fmt: skip
 
 
@@ -277,6 +293,36 @@ def _access(table: Any, where: str) -> Mapping[str, AccessSettings]:
     return found
 
 
+def _alert_targets(tables: Any, where: str) -> Mapping[str, TargetSettings]:
+    if not isinstance(tables, dict) or not all(isinstance(table, dict) for table in tables.values()):
+        raise SettingsError(f"{where}: targets must be written as [alerts.targets.NAME] tables.")
+    for name in tables:
+        if not TARGET_NAME.fullmatch(name):
+            raise SettingsError(
+                f"{where}: {name[:60]!r} is no name for a target; write [alerts.targets.NAME] with letters, digits, '-' and '_'."
+            )
+    targets = {name: _table(TargetSettings, table, f"{where}, [alerts.targets.{name}]") for name, table in tables.items()}
+    _check_targets(targets, where)
+    return targets
+
+
+def _check_targets(targets: Mapping[str, TargetSettings], where: str) -> None:
+    variables: dict[str, str] = {}
+    for name, target in targets.items():
+        if trouble := target.trouble(name, targets):
+            raise SettingsError(f"{where}, [alerts.targets.{name}]: {trouble}")
+        other = variables.setdefault(target_variable(name, ""), name)
+        if other != name:
+            raise SettingsError(
+                f"{where}: the targets {other!r} and {name!r} would share their environment variables; rename one."
+            )
+
+
+def target_variable(name: str, key: str) -> str:
+    """The environment variable of a target's key: TRAINVITALS_ALERTS_TARGETS_NAME_KEY, with "_" for each "-"."""
+    return f"{ENVIRONMENT_PREFIX}ALERTS_TARGETS_{name}_{key}".upper().replace("-", "_")
+
+
 def _detect(table: Any, where: str) -> Mapping[str, Mapping[str, float]]:
     if not isinstance(table, dict):
         raise SettingsError(f"{where}: detect must be [detect.RULE] tables.")
@@ -310,7 +356,20 @@ def _with_environment(settings: Settings, env: Mapping[str, str]) -> Settings:
                 changed[declared.name] = _value(declared, _from_text(declared, env[variable]), variable)
         if changed:
             settings = replace(settings, **{name: replace(getattr(settings, name), **changed)})
-    return settings
+    targets = {name: _target_with_environment(name, target, env) for name, target in settings.alert_targets.items()}
+    _check_targets(targets, settings.path or "settings")
+    return replace(settings, alert_targets=targets)
+
+
+def _target_with_environment(name: str, target: TargetSettings, env: Mapping[str, str]) -> TargetSettings:
+    changed = {}
+    for declared in fields(TargetSettings):
+        variable = target_variable(name, declared.name)
+        if variable in env:
+            changed[declared.name] = _value(declared, _from_text(declared, env[variable]), variable)
+    if "url" in changed:
+        changed["url_file"] = ""
+    return replace(target, **changed)
 
 
 def _from_text(declared: Any, text: str) -> Any:

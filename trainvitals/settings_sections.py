@@ -170,10 +170,34 @@ class RetentionSettings:
 class DashboardSettings:
     """``[dashboard]``"""
 
-    port: int = setting(8501, "port of the web server; it listens on 127.0.0.1 only")
+    port: int = setting(8501, "port of the web server")
+    address: str = setting("127.0.0.1", "address that the web server listens on; another one needs mode proxy or oidc in [login]")
     public_url: str = setting("", "address under which people reach the dashboard; used in links")
     wiki_origins: tuple[str, ...] = setting((), "origins that may embed the wall page")
     refresh_s: float = setting(2.0, "seconds between two refreshes of the pages")
+
+
+@dataclass(frozen=True)
+class LoginSettings:
+    """``[login]``: how the dashboard knows who looks at it. Who may act is said by ``[access.runs]``. Details: docs/access.md."""
+
+    mode: str = setting(
+        "local",
+        "local = this machine only, names are typed; proxy = a reverse proxy logs in and names the person in a header; oidc = log in "
+        "with the company's identity provider",
+        choices=("local", "proxy", "oidc"),
+    )
+    proxy_addresses: tuple[str, ...] = setting(
+        (), "proxy: addresses or networks of the proxies; requests from elsewhere are refused"
+    )
+    identity_header: str = setting(
+        "X-Forwarded-User", "proxy: header that names the person; the proxy must overwrite a visitor's own"
+    )
+    proxy_secret_file: str = setting(
+        "", "proxy: file with a secret that the proxy sends in X-Trainvitals-Proxy; for proxies on a machine that others use, too"
+    )
+    oidc_claim: str = setting("email", "oidc: claim that names the person")
+    hosts: tuple[str, ...] = setting((), "proxy, oidc: further names under which people reach the dashboard, beside public_url")
 
 
 @dataclass(frozen=True)
@@ -239,6 +263,7 @@ SECTIONS: Mapping[str, type] = MappingProxyType(
         "gpu": GpuSettings,
         "retention": RetentionSettings,
         "dashboard": DashboardSettings,
+        "login": LoginSettings,
         "spool": SpoolSettings,
         "influxdb": InfluxdbSettings,
     }
