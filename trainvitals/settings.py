@@ -19,6 +19,7 @@ from trainvitals.detect.tunables import TUNABLES
 from trainvitals.errors import SettingsError
 from trainvitals.logs.registry import FORMATS, home_made_grammars
 from trainvitals.settings_alerts import TARGET_NAME, AlertSettings, TargetSettings
+from trainvitals.settings_field import setting
 from trainvitals.settings_sections import (
     SECTIONS,
     AccessSettings,
@@ -34,7 +35,6 @@ from trainvitals.settings_sections import (
     SpoolSettings,
     SupervisorSettings,
     WatchSettings,
-    setting,
 )
 
 __all__ = [

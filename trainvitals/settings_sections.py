@@ -5,14 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any
 
-
-def setting(default: Any, help: str, *, choices: tuple[str, ...] = ()) -> Any:
-    metadata = {"help": help, "choices": choices}
-    if isinstance(default, (list, dict, tuple)):
-        return field(default_factory=lambda: default, metadata=metadata)
-    return field(default=default, metadata=metadata)
+from trainvitals.settings_alerts import AlertSettings
+from trainvitals.settings_field import setting
 
 
 @dataclass(frozen=True)
@@ -257,6 +252,7 @@ class SupervisorSettings:
 SECTIONS: Mapping[str, type] = MappingProxyType(
     {
         "supervisor": SupervisorSettings,
+        "alerts": AlertSettings,
         "breaker": BreakerSettings,
         "watch": WatchSettings,
         "logs": LogSettings,
