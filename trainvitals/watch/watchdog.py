@@ -14,12 +14,11 @@ from typing import Any
 
 from trainvitals.clock import Clock
 from trainvitals.control.requests import ANNOTATION, BREAKER
-from trainvitals.errors import StoreError
 from trainvitals.identity import event_id, step_time_ns
-from trainvitals.incidents.grouping import Grouper, finding_from_mapping
-from trainvitals.records import Event, Finding, Point, Severity, Step
+from trainvitals.incidents.grouping import finding_from_mapping
+from trainvitals.records import Event, Finding, Step
 from trainvitals.settings import RunSettings, Settings
-from trainvitals.store.encode import check_point, dropped_metrics, event_point, step_point
+from trainvitals.store.encode import dropped_metrics, step_point
 from trainvitals.store.protocol import Sink
 from trainvitals.store.sink import heartbeat_fields
 from trainvitals.watch.annotation_request import AnnotationRequests
@@ -31,27 +30,19 @@ from trainvitals.watch.checkpoint_scan import CheckpointScanner, Scan
 from trainvitals.watch.counters import Counters, counted
 from trainvitals.watch.deaths import Deaths
 from trainvitals.watch.engines import engine_for
-from trainvitals.watch.finding_events import finding_event, incident_event
 from trainvitals.watch.flood import FloodGate
 from trainvitals.watch.heartbeat import heartbeat_point
+from trainvitals.watch.incident_keeper import IncidentKeeper
 from trainvitals.watch.kept_state import KEPT_ERRORS, packed, unpacked
 from trainvitals.watch.losses import Losses
 from trainvitals.watch.metadata import MetadataFiles
+from trainvitals.watch.outgoing import Outgoing
 from trainvitals.watch.pause_requests import PauseRequests
-from trainvitals.watch.pending import Pending
 from trainvitals.watch.postmortem import PostmortemRunner
 from trainvitals.watch.requests import Requests
 from trainvitals.watch.safe_checkpoint import SafeCheckpoint
 from trainvitals.watch.sources import RunSources
 from trainvitals.watch.troubles import Troubles
-from trainvitals.watch.unnumbered import Unnumbered
-
-#: Beyond this many uncommitted points nothing more is read: the trainer's own files are the longer queue.
-MAX_PENDING_POINTS = 200_000
-#: Findings kept in mind so that their later states fall on the same stored event.
-MAX_REMEMBERED = 2_000
-#: Store faults are told once in this time.
-TELL_AGAIN_S = 60.0
 
 
 class Watchdog:
@@ -65,17 +56,15 @@ class Watchdog:
         self._settings, self._run, self._store, self._clock = settings, run, store, clock
         self._sources, self._scanner, self._breaker, self._node, self._say = sources, scanner, breaker, node, say
         self._engine = engine_for(settings, run)
-        self._grouper = Grouper(run.name)
+        self._incidents = IncidentKeeper(run.name)
         self._safe = safe or SafeCheckpoint(run, settings.watch)
         self._metadata = MetadataFiles(run.dir, run.name)
-        self._deaths, self._unnumbered = Deaths(run, postmortems), Unnumbered(run.name)
+        self._deaths = Deaths(run, postmortems)
         self._pauses = PauseRequests(run.dir)
         self._audit, self._mode = AuditTrail(run.dir, run.name, clock), BreakerMode(run.name, breaker)
         kinds = {ANNOTATION: AnnotationRequests(run.name).apply, BREAKER: self._mode.apply}
         self._requests = Requests(run.dir, run.name, node, kinds, self._audit.answered, lambda: self._mode.mode)
-        self._pending, self._counters = Pending(), Counters()
-        self._event_times: dict[str, int] = {}
-        self._told_severity: dict[str, Severity] = {}
+        self._out = Outgoing(run.name, store, clock, say)
         self._checkpoint_events = CheckpointEvents()
         self._checkpoint_state: Mapping[str, Any] | None = None
         self._is_checkpoint_state_new = False
@@ -85,14 +74,13 @@ class Watchdog:
         self._heartbeat_due_s = clock.monotonic_s()
         self._losses = Losses(clock.monotonic_s())
         self._started = (clock.time_ns(), clock.monotonic_s())
-        self._told_s: float | None = None
         self._scan_error = ""
         self._troubles, self._gate = Troubles(), FloodGate(clock)
         self._state_key = f"watch/{run.name}/"
 
     @property
     def counters(self) -> Counters:
-        return self._counters
+        return self._out.counters
 
     def restore(self) -> None:
         """Go on where the last committed turn ended. Raises ``StoreError`` when the store does not answer."""
@@ -109,21 +97,19 @@ class Watchdog:
             text = f"the kept state could not be used ({type(error).__name__}: {error}); the run's files are read again from the start"
             self._start_anew()
             self.note(text)
-            self._pending.announcements.append(text)
+            self._out.announce(text)
 
     def _take_up(self, state: Mapping[str, Any], checkpoints: dict[str, Any] | None) -> None:
         self._sources.restore(state["sources"])
         self._engine.restore(state["engine"])
-        self._grouper.restore(state["incidents"])
-        self._event_times = dict(state["event_times"])
-        self._told_severity = {identifier: Severity(value) for identifier, value in state["told"].items()}
-        self._counters = Counters(**state["counters"])
+        self._incidents.restore(state)
+        self._out.counters = Counters(**state["counters"])
         self._last_step, self._last_step_ns = state["last_step"]
         self._checkpoint_events.restore(state.get("checkpoint_events", {}))
         self._trips = [finding_from_mapping(data) for data in state["trips"]]
         self._safe.restore(state.get("safe", {}))
         self._deaths.restore(state.get("deaths", {}))
-        self._unnumbered.restore(state.get("unnumbered", []))
+        self._out.unnumbered.restore(state.get("unnumbered", []))
         self._pauses.restore(state.get("requests", {}))
         self._requests.restore(state.get("people", {}))
         self._mode.restore(state.get("breaker_mode", {}))
@@ -138,41 +124,40 @@ class Watchdog:
     def _start_anew(self) -> None:
         self._sources = self._sources.fresh()
         self._engine = engine_for(self._settings, self._run)
-        self._grouper = Grouper(self._run.name)
-        self._event_times, self._told_severity = {}, {}
-        self._counters = Counters()
+        self._incidents = IncidentKeeper(self._run.name)
+        self._out.counters = Counters()
         self._checkpoint_events, self._checkpoint_state = CheckpointEvents(), None
         self._is_checkpoint_state_new = True
         self._trips = []
         self._safe.restore({})
         self._deaths.restore({})
-        self._unnumbered.restore([])
+        self._out.unnumbered.restore([])
         self._mode.restore({})
         self._take_up_notes()
 
     def _take_up_notes(self) -> None:
         """What people said outlives what was kept of it: a store that is new, or a state that cannot be read."""
         for note in self._requests.again():
-            self._add_event(note)
+            self._out.add_event(note)
             self._guarded(partial(self._engine.update, note))
 
     def turn(self) -> bool:
         """Read, detect, commit, act. Returns whether more is waiting to be read."""
         records: list[Step | Event] = []
-        if len(self._pending.points) < MAX_PENDING_POINTS:
+        if not self._out.is_full:
             records = self._sources.poll()
         for record in records:
             self._take(record)
         now_ns = self._clock.time_ns()
         for request in self._pauses.poll(self._clock.monotonic_s()):
             self._found(self._guarded(partial(self._engine.update, request)), now_ns)
-            self._pending.changed = True
+            self._out.touch()
         for asked in self._requests.poll(self._clock.monotonic_s(), now_ns, self._last_step):
-            self._add_event(asked)
-            self._pending.announcements.append(f"{asked.kind}: {asked.text}")
+            self._out.add_event(asked)
+            self._out.announce(f"{asked.kind}: {asked.text}")
             self._found(self._guarded(partial(self._engine.update, asked)), now_ns)
         for decision in self._breaker.log_events(self._engine.take_breaker_log(), self._sources.attempt, now_ns):
-            self._add_event(decision)
+            self._out.add_event(decision)
         is_behind = self._sources.is_behind
         if not is_behind:  # a log that never falls silent must not hide a stall
             self._found(self._guarded(lambda: self._engine.tick(self._steady_ns())), now_ns)
@@ -184,11 +169,11 @@ class Watchdog:
         if not is_behind:  # what is read later may say that it is over
             self._found(self._guarded(lambda: self._safe.poll(now_ns, self._sources.attempt)), now_ns)
         for event in self._safe.take_events():
-            self._add_event(event)
-            self._pending.announcements.append(event.text)
+            self._out.add_event(event)
+            self._out.announce(event.text)
             self._audit.kept(event)
         for head in self._audit.poll(self._clock.monotonic_s()):
-            self._add_event(head)
+            self._out.add_event(head)
         self._tell_trouble()
         self._beat(now_ns)
         self._commit()
@@ -216,33 +201,33 @@ class Watchdog:
         ]  # fmt: skip
         for source, trouble in self._troubles.news(troubles):
             self.note(trouble, f"trouble with {source}")
-            self._pending.announcements.append(trouble)
+            self._out.announce(trouble)
 
     def note(self, text: str, subject: str = "watch", **data: Any) -> None:
         """Record something of the watchdog's own life (start, stop). subject: tells notes of one moment apart."""
         now_ns = self._clock.time_ns()
         identifier = event_id(self._run.name, subject, now_ns)
-        self._add_event(Event("watch", now_ns, id=identifier, source="watch", text=text, data=data))
+        self._out.add_event(Event("watch", now_ns, id=identifier, source="watch", text=text, data=data))
 
     def _take(self, record: Step | Event) -> None:
         self._safe.take(record)
         time_ns = record.time_ns if record.time_ns is not None else self._clock.time_ns()
         is_last = False
         if isinstance(record, Step):
-            self._counters.dropped_metrics += len(dropped_metrics(record))
-            self._add_point(step_point(self._run.name, record, step_time_ns(time_ns, record.step), record.time_estimated))
+            self.counters.dropped_metrics += len(dropped_metrics(record))
+            self._out.add_point(step_point(self._run.name, record, step_time_ns(time_ns, record.step), record.time_estimated))
             before, self._last_step, self._last_step_ns = self._last_step, record.step, time_ns
             is_last = 0 < self._run.total_steps <= record.step and (before is None or before < self._run.total_steps)
         else:
             if record.kind == "watch":
-                self._counters.hook_lost = max(self._counters.hook_lost, counted(record.data.get("lost")))
-                self._counters.hook_errors = max(self._counters.hook_errors, counted(record.data.get("errors")))
+                self.counters.hook_lost = max(self.counters.hook_lost, counted(record.data.get("lost")))
+                self.counters.hook_errors = max(self.counters.hook_errors, counted(record.data.get("errors")))
             self._metadata.take(record)
             record = self._deaths.take(record, self._sources.attempt)
             if self._gate.lets_through(record.kind):
-                self._add_event(record)
+                self._out.add_event(record)
             else:
-                self._counters.flooded_events += 1
+                self.counters.flooded_events += 1
         # A guessed time is for drawing; no rule may take it for the pace of the run.
         judged = replace(record, time_ns=None) if isinstance(record, Step) and record.time_estimated else record
         self._found(self._guarded(lambda: self._engine.update(judged)), time_ns)
@@ -255,31 +240,23 @@ class Watchdog:
         try:
             return detect()
         except Exception as error:  # noqa: BLE001 (counted, stored and said)
-            self._counters.detector_errors += 1
+            self.counters.detector_errors += 1
             text = f"a detector failed ({type(error).__name__}: {error}); this record was not judged"
-            self.note(text, detector_errors=self._counters.detector_errors)
-            self._pending.announcements.append(text)
+            self.note(text, detector_errors=self.counters.detector_errors)
+            self._out.announce(text)
             return []
 
     def _found(self, findings: list[Finding], now_ns: int) -> None:
         for finding in map(self._deaths.with_place, findings):
-            event_ns = self._event_times.setdefault(finding.id, finding.time_ns if finding.time_ns is not None else now_ns)
-            told = self._told_severity.get(finding.id, Severity.INFO)
-            self._told_severity[finding.id] = max(told, finding.severity, key=lambda severity: severity.rank)
-            self._add_event(finding_event(finding, event_ns))
-            if finding.severity.rank > told.rank:
-                self._pending.announcements.append(f"{finding.severity.value} {finding.rule} {finding.id}: {finding.message}")
-            incident = self._grouper.add(finding, now_ns)
-            self._safe.found(finding, incident)
-            if incident is not None:
-                incident_ns = self._event_times.setdefault(incident.id + "#incident", incident.opened_at_ns)
-                self._add_event(incident_event(incident, finding.attempt, incident_ns))
-            self._deaths.found(finding, event_ns)
+            taken = self._incidents.take(finding, now_ns)
+            for event in taken.events:
+                self._out.add_event(event)
+            if taken.announcement:
+                self._out.announce(taken.announcement)
+            self._safe.found(finding, taken.incident)
+            self._deaths.found(finding, taken.event_ns)
             if finding.rule == "breaker_trip":
                 self._trips.append(finding)
-        for remembered in (self._event_times, self._told_severity):
-            while len(remembered) > MAX_REMEMBERED:
-                remembered.pop(next(iter(remembered)))
 
     def _take_postmortem(self, now_ns: int) -> None:
         """What the ends of all logs said of a death, when they have been read."""
@@ -287,12 +264,12 @@ class Watchdog:
         if told is None:
             return
         event, trouble = told
-        self._add_event(event)
-        self._pending.announcements.append(f"post-mortem of attempt {event.attempt}: {event.text}")
+        self._out.add_event(event)
+        self._out.announce(f"post-mortem of attempt {event.attempt}: {event.text}")
         if trouble:
-            self._counters.tails_not_kept += 1
-            self.note(trouble, tails_not_kept=self._counters.tails_not_kept)
-            self._pending.announcements.append(trouble)
+            self.counters.tails_not_kept += 1
+            self.note(trouble, tails_not_kept=self.counters.tails_not_kept)
+            self._out.announce(trouble)
         self._found(self._guarded(lambda: self._engine.update(event)), now_ns)
 
     def _take_scan(self, scan: Scan, now_ns: int) -> None:
@@ -303,9 +280,9 @@ class Watchdog:
             self._safe.scanned(scan.known)
         if scan.state is not None and (scan.reports or self._checkpoint_state is None):
             self._checkpoint_state, self._is_checkpoint_state_new = scan.state, True
-            self._pending.changed = True
+            self._out.touch()
         for event in self._checkpoint_events.of(scan.reports, scan.choices, self._sources.attempt or None, now_ns, scan.rooms):
-            self._add_event(event)
+            self._out.add_event(event)
             self._found(self._guarded(partial(self._engine.update, event)), now_ns)
 
     def _beat(self, now_ns: int) -> None:
@@ -313,7 +290,7 @@ class Watchdog:
         if now_s < self._heartbeat_due_s:
             return
         self._heartbeat_due_s = now_s + self._settings.watch.heartbeat_s
-        counters = self._counters
+        counters = self.counters
         kinds = {
             "bad_points": counters.bad_points, "detector_errors": counters.detector_errors, "hook_lost": counters.hook_lost,
             "flooded_events": counters.flooded_events, "metadata_left_out": self._metadata.left_out,
@@ -323,69 +300,39 @@ class Watchdog:
         for note in notes:
             self.note(note.text, note.subject, **note.data)
         newest = (self._last_step, self._last_step_ns)
-        self._add_point(heartbeat_point(self._run.name, self._node, now_ns, lost, newest, heartbeat_fields(self._store)))
+        self._out.add_point(heartbeat_point(self._run.name, self._node, now_ns, lost, newest, heartbeat_fields(self._store)))
 
     def _act(self, now_ns: int) -> None:
         for trip in self._trips:
             event = self._breaker.carry_out(trip, self._sources.attempt, now_ns, self._safe.pause_save())
-            self._add_event(event)
+            self._out.add_event(event)
             self._audit.decided(event)
-            self._pending.announcements.append(f"breaker: {event.text}")
+            self._out.announce(f"breaker: {event.text}")
         self._trips = []
 
-    def _add_event(self, event: Event) -> None:
-        for point in (event_point(self._run.name, event), *self._unnumbered.take(event)):
-            self._add_point(point)
-
-    def _add_point(self, point: Point) -> None:
-        try:
-            check_point(point)
-        except StoreError as error:
-            self._counters.bad_points += 1
-            self._pending.announcements.append(f"a point was not stored: {error}")
-            return
-        self._pending.points.append(point)
-        self._pending.changed = True
-
     def _commit(self) -> None:
-        pending = self._pending
-        if not pending.changed:
-            return
-        state = {self._state_key + "state": self._state()}
+        if self._out.commit(self._kept):
+            self._is_checkpoint_state_new = False
+            self._requests.settle()
+
+    def _kept(self) -> dict[str, bytes | None]:
+        state: dict[str, bytes | None] = {self._state_key + "state": self._state()}
         if self._is_checkpoint_state_new:  # thousands of checkpoints are megabytes: only when they changed
             state[self._state_key + "checkpoints"] = packed(self._checkpoint_state)
-        try:
-            self._store.commit(pending.points, state)
-        except StoreError as error:
-            self._counters.commit_failures += 1
-            now_s = self._clock.monotonic_s()
-            if self._told_s is None or now_s - self._told_s >= TELL_AGAIN_S:
-                self._told_s = now_s
-                self._say(f"the store took nothing ({len(pending.points)} points wait): {error}")
-            return
-        if self._told_s is not None:
-            self._told_s = None
-            self._say("the store answers again.")
-        self._pending = Pending()
-        self._requests.settle()
-        self._is_checkpoint_state_new = False
-        for sentence in pending.announcements:
-            self._say(sentence)
+        return state
 
     def _state(self) -> bytes:
         state = {
             "sources": self._sources.to_state(),
             "engine": self._engine.to_state(),
-            "incidents": self._grouper.to_state(),
-            "event_times": self._event_times,
-            "told": self._told_severity,
-            "counters": asdict(self._counters),
+            **self._incidents.to_state(),
+            "counters": asdict(self.counters),
             "last_step": [self._last_step, self._last_step_ns],
             "checkpoint_events": self._checkpoint_events.to_state(),
             "trips": [asdict(trip) for trip in self._trips],
             "safe": self._safe.to_state(),
             "deaths": self._deaths.to_state(),
-            "unnumbered": self._unnumbered.to_state(),
+            "unnumbered": self._out.unnumbered.to_state(),
             "requests": self._pauses.to_state(),
             "people": self._requests.to_state(),
             "breaker_mode": self._mode.to_state(),
