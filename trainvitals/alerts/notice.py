@@ -11,15 +11,18 @@ from trainvitals.records import Severity
 
 
 class NoticeKind(StrEnum):
-    """Why something is told. ``recovered``: the trouble is over; ``watch_silent``: nobody watches the run any more."""
+    """Why something is told. ``recovered``: the trouble is over; ``reopened``: the same trouble is back; ``watch_silent``: nobody
+    watches the run any more; ``summary``: what was not told one by one (quiet hours, a flood, restarts that healed)."""
 
     OPENED = "opened"
     ESCALATED = "escalated"
+    REOPENED = "reopened"
     REMINDER = "reminder"
     ACKNOWLEDGED = "acknowledged"
     RECOVERED = "recovered"
     WATCH_SILENT = "watch_silent"
     NOT_DELIVERED = "not_delivered"
+    SUMMARY = "summary"
     TEST = "test"
 
 
@@ -33,6 +36,7 @@ class Verb(StrEnum):
     TRAINING_SLOW = "TRAINING-SLOW"
     CHECK = "CHECK"
     RECOVERED = "RECOVERED"
+    SUMMARY = "SUMMARY"
     TEST = "TEST"
 
 
@@ -46,6 +50,21 @@ class Suspect:
 
 
 @dataclass(frozen=True, slots=True)
+class Item:
+    """One line of a summary: of an incident what a person needs to decide whether to look at it."""
+
+    kind: NoticeKind
+    verb: Verb
+    severity: Severity
+    rule: str
+    what: str
+    at_ns: int
+    step: int | None = None
+    value: float | None = None
+    expected: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Notice:
     """One thing to tell, the same however often it is composed: ``id`` is a function of the incident, the kind and ``number``.
 
@@ -53,6 +72,7 @@ class Notice:
     what: one English sentence; a target in another language puts its own in place from rule, step, value and expected.
     lost_steps, lost_gpu_hours: what going back to the safe checkpoint repeats. cost: in the currency of gpu_hour_price.
     breaker, control: one sentence each on their state, "" = nothing to tell. link: to the incident's page, "" without public_url.
+    items: what a summary sums up, oldest first; more: how many others there were. Its incident_id is its own.
     """
 
     id: str
@@ -85,6 +105,8 @@ class Notice:
     runbook_url: str = ""
     link: str = ""
     audit_head: str = ""
+    items: tuple[Item, ...] = ()
+    more: int = 0
 
     def to_mapping(self) -> dict[str, Any]:
         """JSON values only."""
@@ -99,5 +121,16 @@ class Notice:
                 "kind": NoticeKind(data["kind"]), "severity": Severity(data["severity"]), "verb": Verb(data["verb"]),
                 "rules": tuple(data["rules"]),
                 "suspects": tuple(Suspect(**suspect) for suspect in data.get("suspects", ())),
+                "items": tuple(_item(item) for item in data.get("items", ())),
             }
         )  # fmt: skip
+
+
+def notice_id(incident_id: str, kind: str, number: int) -> str:
+    """The name of a notice for good: the same trouble told again by the same reason is the same notice."""
+    return f"{incident_id}#{kind}-{number}"
+
+
+def _item(data: Mapping[str, Any]) -> Item:
+    kind, verb, severity = NoticeKind(data["kind"]), Verb(data["verb"]), Severity(data["severity"])
+    return Item(**{**data, "kind": kind, "verb": verb, "severity": severity})
