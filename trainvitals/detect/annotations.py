@@ -44,7 +44,7 @@ CHANGES: Mapping[str, tuple[str, ...]] = MappingProxyType(
     }
 )
 #: No pattern means these: they must be named.
-_ONLY_BY_NAME = frozenset({"loss_nonfinite", "breaker_trip", "pause_not_honoured", "run_dead"})
+_ONLY_BY_NAME = frozenset({"loss_nonfinite", "breaker_trip", "pause_not_honoured", "run_dead", "restart_failed", "restart_loop"})
 MAX_PATTERNS = 100
 MAX_PATTERN_CHARACTERS = 64
 #: A note that changes nothing silences nothing, unless it names rules.

@@ -34,6 +34,7 @@ from trainvitals.detect.resume_check import ResumeCheckDetector
 from trainvitals.detect.stall import StallDetector
 from trainvitals.detect.state import Stateful
 from trainvitals.detect.statistics import SortedWindow, median
+from trainvitals.detect.supervisor_rules import SupervisorDetector
 from trainvitals.detect.throughput import ThroughputDetector
 from trainvitals.records import Event, Finding, Step
 
@@ -57,7 +58,7 @@ class Engine(Stateful):
 
     STATE = (
         "_context", "_nonfinite", "_loss", "_shift", "_trend", "_drop", "_rebound", "_grad_norm", "_throughput", "_stall",
-        "_liveness", "_faults", "_config_change", "_resume_check", "_lr", "_ranks", "_pause", "_saves", "_checkpoints", "_breaker", "_late", "_is_starting", "_resume_step", "_gaps", "_paused_steps", "_usual", "_notes",
+        "_liveness", "_faults", "_supervisor", "_config_change", "_resume_check", "_lr", "_ranks", "_pause", "_saves", "_checkpoints", "_breaker", "_late", "_is_starting", "_resume_step", "_gaps", "_paused_steps", "_usual", "_notes",
     )  # fmt: skip
 
     def __init__(
@@ -81,6 +82,7 @@ class Engine(Stateful):
         self._stall = StallDetector(context, tuned)
         self._liveness = LivenessDetector(context, tuned)
         self._faults = FaultDetector(context, tuned)
+        self._supervisor = SupervisorDetector(context, tuned)
         self._config_change = ConfigChangeDetector(context, tuned)
         self._resume_check = ResumeCheckDetector(context, tuned, self._config_change)
         self._lr = LrDetector(context, tuned, lr_schedule)
@@ -94,7 +96,7 @@ class Engine(Stateful):
         # gone on from is asked before the saves forget it.
         self._detectors: tuple[FamilyDetector, ...] = (
             self._nonfinite, self._drop, self._loss, self._shift, self._trend, self._rebound, self._grad_norm,
-            self._throughput, self._stall, self._liveness, self._faults, self._config_change, self._resume_check, self._lr,
+            self._throughput, self._stall, self._liveness, self._faults, self._supervisor, self._config_change, self._resume_check, self._lr,
             self._ranks, self._pause, self._checkpoints, self._saves, self._breaker,
         )  # fmt: skip
         self._late: list[dict[str, Any]] = []

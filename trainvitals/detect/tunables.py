@@ -193,6 +193,9 @@ _TABLE: dict[str, dict[str, Tunable]] = {
         "critical_factor": Tunable(2.0, "factor", "times the deadline: critical"),
         "min_points": Tunable(16, "gaps", "times between steps before they count; first_step_s until then"),
     },
+    "time_limit_near": {
+        "warning_s": Tunable(900.0, "s", "from this long before the job's time limit on it is a warning"),
+    },
     "pause_not_honoured": {
         "points": Tunable(2, "points", "steps that were under way when a pause was asked for"),
         "min_wait_s": Tunable(10.0, "s", "... and the time until the trainer must have seen it"),

@@ -210,7 +210,7 @@ class Supervisor:
         self._history = replace(self._history, held=reason, held_rule=rule, hold_seq=None)
         self._save()
         text = f"not starting it again: {reason.rstrip('.')}. To go on: python -m trainvitals control resume {self._run.dir} --by YOU --reason WHY"
-        self._desk.tell("held", text, severity="critical", rule=rule)
+        self._desk.tell("held", text, severity="critical", rule=rule, reason=reason)
         self._ask_to_stop()
 
     def _ask_to_stop(self) -> None:
