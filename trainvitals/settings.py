@@ -30,6 +30,7 @@ from trainvitals.settings_sections import (
     InfluxdbSettings,
     LoginSettings,
     LogSettings,
+    RequestSettings,
     RetentionSettings,
     RunSettings,
     SpoolSettings,
@@ -39,6 +40,7 @@ from trainvitals.settings_sections import (
 
 __all__ = [
     "SECTIONS", "AccessSettings", "AlertSettings", "BreakerSettings", "DashboardSettings", "FormatSettings", "GpuSettings", "InfluxdbSettings", "LogSettings", "LoginSettings",
+    "RequestSettings",
     "RetentionSettings", "RunSettings", "Settings", "SpoolSettings", "SupervisorSettings", "TargetSettings", "WatchSettings", "default_directory",
     "default_store",
     "load", "parse",
@@ -75,6 +77,7 @@ class Settings:
     spool: SpoolSettings = field(default_factory=SpoolSettings)
     supervisor: SupervisorSettings = field(default_factory=SupervisorSettings)
     influxdb: InfluxdbSettings = field(default_factory=InfluxdbSettings)
+    requests: RequestSettings = field(default_factory=RequestSettings)
     path: str = ""
 
     @property

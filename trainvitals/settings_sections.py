@@ -65,6 +65,10 @@ class RunSettings:
         "auto", "whether a pause saves; auto = not when that could rotate out the safe checkpoint of an open loss incident",
         choices=("auto", "always", "never"),
     )  # fmt: skip
+    control_road: str = setting(
+        "files", "how the dashboard asks: files = in the run directory, which it shares; store = signed, through the store ([requests])",
+        choices=("files", "store"),
+    )  # fmt: skip
     resume_command: str = setting(
         "", "shell command that starts the trainer from a checkpoint, with {checkpoint} and {step} written bare; shown, never run"
     )
@@ -216,6 +220,9 @@ class InfluxdbSettings:
     org: str = setting("", "organization of a 2.x server")
     database: str = setting("health", "database or bucket of hardware samples, kept for days")
     database_long: str = setting("health_long", "database or bucket of training, roll-ups and events, kept for good")
+    database_requests: str = setting(
+        "health_requests", "database or bucket of signed requests: only the dashboard may write it, only watch may read it"
+    )
     timeout_s: float = setting(30.0, "seconds that one request may take")
     verify: bool = setting(True, "check the server's certificate")
     ca_file: str = setting("", "certificates to check it with, empty = those of this system")
@@ -223,6 +230,18 @@ class InfluxdbSettings:
     write_path: str = setting(
         "auto", "v1 = /write, v2 = /api/v2/write, auto = by the server's version", choices=("auto", "v1", "v2")
     )
+
+
+@dataclass(frozen=True)
+class RequestSettings:
+    """``[requests]``: what dashboard and ``watch`` need for runs with ``control_road = "store"``. The key stands in files or in
+    TRAINVITALS_REQUEST_KEY only. Details: docs/control.md."""
+
+    key_files: tuple[str, ...] = setting(
+        (), "files that hold one secret each, the same on both hosts: the first one signs, each of them is accepted"
+    )
+    poll_s: float = setting(2.0, "seconds between two looks of watch at the store")
+    valid_s: float = setting(600.0, "seconds after which a request that nobody took is refused as stale, at most 3600")
 
 
 @dataclass(frozen=True)
@@ -262,5 +281,6 @@ SECTIONS: Mapping[str, type] = MappingProxyType(
         "login": LoginSettings,
         "spool": SpoolSettings,
         "influxdb": InfluxdbSettings,
+        "requests": RequestSettings,
     }
 )
