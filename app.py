@@ -1,12 +1,17 @@
 """The web entry: what is served, and behind which fence. Streamlit finds the app by its literal name here."""
 
+import os
+
 import streamlit as st
 
-from trainvitals.web.access import require_loopback
+from trainvitals.web.access import require_address
 from trainvitals.web.headers import middleware
-from trainvitals.web.process import lifespan
+from trainvitals.web.process import entry, lifespan
 from trainvitals.web.routes import routes
 
-require_loopback(st.get_option("server.address"))
+# The fence judges the peer itself: the server must not put what a header says in its place.
+os.environ["FORWARDED_ALLOW_IPS"] = ""
+_entry = entry()
+require_address(_entry, st.get_option("server.address"))
 
-app = st.App("pages/router.py", routes=routes(), middleware=middleware(), lifespan=lifespan)
+app = st.App("pages/router.py", routes=routes(), middleware=middleware(_entry), lifespan=lifespan)

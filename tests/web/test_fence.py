@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from trainvitals import settings as settings_module
 from trainvitals.web import process
-from trainvitals.web.access import host_name, is_loopback, may_answer, require_loopback
+from trainvitals.web.access import LOCAL, host_name, is_loopback, may_answer, require_address
 from trainvitals.web.headers import Fence
 from trainvitals.web.routes import PLOTLY_PATH, health, routes
 
@@ -21,13 +21,13 @@ from trainvitals.web.routes import PLOTLY_PATH, health, routes
 @pytest.mark.parametrize("address", ["127.0.0.1", "127.8.9.1", "::1", "[::1]", "localhost", "::ffff:127.0.0.1"])
 def test_loopback_addresses_are_ours(address: str) -> None:
     assert is_loopback(address)
-    require_loopback(address)
+    require_address(LOCAL, address)
 
 
 @pytest.mark.parametrize("address", ["0.0.0.0", "::", "10.0.0.7", "example.com", "", None, "127.0.0.1.evil.example"])
 def test_any_other_address_ends_the_start_with_a_sentence(address: str | None, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
-        require_loopback(address)
+        require_address(LOCAL, address)
     assert ended.value.code == 2
     assert "ssh -L" in capsys.readouterr().err
 
@@ -125,4 +125,4 @@ def test_plotly_is_served_under_the_name_that_the_components_ask_for() -> None:
 
 def test_the_app_stands_literally_in_its_file_because_streamlit_reads_the_text() -> None:
     text = (Path(__file__).parents[2] / "app.py").read_text(encoding="utf-8")
-    assert "\napp = st.App(" in text and "require_loopback(" in text
+    assert "\napp = st.App(" in text and "require_address(" in text

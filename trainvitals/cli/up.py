@@ -14,6 +14,7 @@ from trainvitals import settings as settings_module
 from trainvitals.errors import SettingsError
 from trainvitals.settings import CONFIG_VARIABLE, Settings
 from trainvitals.watch.processes import Child, run_children
+from trainvitals.web.access import entry_of, is_loopback
 from trainvitals.web.answers import Waiting
 
 #: The checkout or image: app.py, pages and collectors run from there, the wheel holds the core only.
@@ -30,6 +31,12 @@ def run(options: argparse.Namespace) -> int:
         raise SettingsError("No settings file: give --config FILE, set TRAINVITALS_CONFIG, or write ./trainvitals.toml.")
     if not settings.runs:
         raise SettingsError(f"{settings.path} names no run; add a [[runs]] table with name, dir and logs or a hook.")
+    if settings.login.mode == "local" and not is_loopback(settings.dashboard.address):
+        raise SettingsError(
+            f"{settings.path}: address {settings.dashboard.address!r} under [dashboard] needs a login: set mode to proxy or oidc under "
+            "[login], or leave the address at 127.0.0.1."
+        )
+    entry_of(settings)
     config = str(Path(settings.path).resolve())
     children = [
         dashboard_child(settings, config),
@@ -106,7 +113,7 @@ def dashboard_child(settings: Settings, config: str, log_path: str | None = None
             f"No app.py in {CHECKOUT}: the dashboard runs from a checkout or the image, the wheel holds the core only."
         )
     command = [
-        sys.executable, "-m", "streamlit", "run", str(app), "--server.address", "127.0.0.1", "--server.port",
+        sys.executable, "-m", "streamlit", "run", str(app), "--server.address", settings.dashboard.address, "--server.port",
         str(settings.dashboard.port), "--server.headless", "true",
     ]  # fmt: skip
     return Child("dashboard", command, child_environment(config), log_path=log_path, cwd=str(CHECKOUT))

@@ -11,7 +11,7 @@ from typing import Any
 
 from starlette.middleware import Middleware
 
-from trainvitals.web.access import may_answer
+from trainvitals.web.access import LOCAL, Entry, may_answer
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -29,24 +29,27 @@ HEADERS: tuple[tuple[bytes, bytes], ...] = (
 
 
 class Fence:
-    """Refuses what does not come from this machine under a local name, and adds ``HEADERS`` to every answer."""
+    """Refuses what does not come in by the way that the settings name, and adds ``HEADERS`` to every answer."""
 
-    def __init__(self, app: App) -> None:
-        self._app = app
+    def __init__(self, app: App, entry: Entry = LOCAL) -> None:
+        self._app, self._entry = app, entry
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] not in ("http", "websocket"):
             await self._app(scope, receive, send)
             return
-        host = next((value.decode("latin-1") for name, value in scope.get("headers", []) if name == b"host"), "")
-        why_not = may_answer(_address(scope.get("server")), _address(scope.get("client")), host)
+        headers = [(bytes(name).lower(), bytes(value)) for name, value in scope.get("headers", [])]
+        host = next((value.decode("latin-1") for name, value in headers if name == b"host"), "")
+        why_not = may_answer(
+            _address(scope.get("server")), _address(scope.get("client")), host, self._entry, headers, str(scope.get("path", ""))
+        )
         if why_not and scope["type"] == "websocket":
             await receive()
             await send({"type": "websocket.close", "code": 1008, "reason": why_not})
         elif why_not:
             body = (why_not + "\n").encode()
-            headers = [(b"content-type", b"text/plain; charset=utf-8"), (b"content-length", str(len(body)).encode()), *HEADERS]
-            await send({"type": "http.response.start", "status": 403, "headers": headers})
+            about = [(b"content-type", b"text/plain; charset=utf-8"), (b"content-length", str(len(body)).encode()), *HEADERS]
+            await send({"type": "http.response.start", "status": 403, "headers": about})
             await send({"type": "http.response.body", "body": body})
         else:
             await self._app(scope, receive, _fencing(send) if scope["type"] == "http" else send)
@@ -68,6 +71,6 @@ def _fencing(send: Send) -> Send:
     return fenced
 
 
-def middleware() -> list[Middleware]:
+def middleware(entry: Entry = LOCAL) -> list[Middleware]:
     """What ``st.App(middleware=…)`` takes."""
-    return [Middleware(Fence)]
+    return [Middleware(Fence, entry=entry)]

@@ -18,16 +18,26 @@ from trainvitals.errors import TrainvitalsError as StartError
 from trainvitals.records import Event
 from trainvitals.settings import RunSettings, Settings
 from trainvitals.store.open import open_store
+from trainvitals.web.access import LOCAL, Entry, entry_of
 from trainvitals.web.audit import AuditReader
 from trainvitals.web.draw import draw
 from trainvitals.web.poller import Poller
 from trainvitals.web.view import ControlView
 
 #: What ``poller`` raises when this dashboard cannot start; pages show its sentence.
-__all__ = ["StartError", "lifespan", "make_poller", "poller", "read_control", "read_requests", "stop"]
+__all__ = ["StartError", "entry", "lifespan", "make_poller", "poller", "read_control", "read_requests", "stop"]
 log = logging.getLogger(__name__)
 _lock = threading.Lock()
 _poller: Poller | None = None
+
+
+def entry() -> Entry:
+    """How people come in. With settings that are wrong from this machine only: the pages then say what is wrong with them."""
+    try:
+        return entry_of(settings_module.load())
+    except TrainvitalsError as error:
+        log.error("%s The dashboard answers this machine only.", error)
+        return LOCAL
 
 
 def poller() -> Poller:
