@@ -12,6 +12,8 @@ RECOVERED_FOR_S = 30 * 60.0
 RECOVERED_LOUD_S = 120.0
 HUNG_RULES = frozenset({"stall", "nccl_timeout", "rank_silent"})
 STOPPED_RULES = frozenset({"run_dead", "run_dead_holding_nodes", "restart_failed", "restart_loop"})
+#: The supervisor starts nothing any more until a person lets it. It asks for the stop itself: nobody wished for that.
+HELD_RULES = frozenset({"restart_failed", "restart_loop"})
 SLOW_RULES = frozenset({"throughput_drop", "straggler", "checkpoint_blocking"})
 #: Rules that speak of the training itself.
 SICK_PREFIXES = ("loss_", "grad_norm_", "resume_", "rank_loss_", "lr_schedule_", "breaker_")
@@ -93,6 +95,16 @@ def open_rules(incident: Incident | None, findings: Sequence[Finding]) -> set[st
         return set()
     members = [finding for finding in findings if finding.id in incident.finding_ids]
     return {finding.rule for finding in members if finding.is_open} or set(incident.rules)
+
+
+def stopped_words(incident: Incident | None, rules: Iterable[str], findings: Sequence[Finding]) -> str:
+    """How the run died; before that why the supervisor leaves it at that, which a person has to decide about."""
+    if incident is None or not STOPPED_RULES & set(rules):
+        return "the trainer ended without saying why"
+    held = next(
+        (one.message for one in findings if one.is_open and one.rule in HELD_RULES and one.id in incident.finding_ids), ""
+    )
+    return f"{held} (first told: {incident.title})" if held and incident.title not in ("", held) else held or incident.title
 
 
 def is_about_training(rules: Iterable[str]) -> bool:

@@ -166,16 +166,16 @@ def _ended(inputs: VerdictInputs, incident: Incident | None, rules: set[str]) ->
     )
     # After the stop a resume only says that it may start again: the end was wished all the same.
     was_wished = control.desired == "stopped" or (said_goodbye and inputs.end_reason.lower().startswith("stopped"))
-    is_asked = was_wished and (said_goodbye or inputs.attempt_ended_ns is not None)
+    is_asked = was_wished and not rules & deciding.HELD_RULES and (said_goodbye or inputs.attempt_ended_ns is not None)
     reached_the_end = bool(inputs.total_steps) and (inputs.last_step or 0) >= inputs.total_steps
     if not is_asked and not rules & STOPPED_RULES and (inputs.end_reason.lower() in GOOD_ENDS or reached_the_end):
         return _finished(inputs, incident, rules, since_ns)
     if is_asked:
         why, tone = f"on request of {control.by or control.source or 'somebody'}{_because(control.reason)}", "warning"
-    elif inputs.end_reason and inputs.attempt_ended_ns is not None:
+    elif inputs.end_reason and inputs.attempt_ended_ns is not None and not rules & deciding.HELD_RULES:
         why, tone = f"the trainer ended: {inputs.end_reason}", "critical"
     else:
-        why, tone = (incident.title if incident and rules & STOPPED_RULES else "the trainer ended without saying why"), "critical"
+        why, tone = deciding.stopped_words(incident, rules, inputs.findings), "critical"
     number = f"attempt {inputs.attempt}" if inputs.attempt is not None else "the run"
     return Verdict(
         VerdictWord.STOPPED, tone, f"{number} stopped{at}; {why}", since_ns, _breaker(inputs, incident),
