@@ -18,6 +18,7 @@ from trainvitals.clock import SystemClock
 from trainvitals.control import ControlRequest, ControlStatus, init, look, read_request, read_status, supervised
 from trainvitals.control.audited import ask
 from trainvitals.control.rollback import rollback_commands
+from trainvitals.control.sharing import group_id, share
 from trainvitals.control.view import ControlState, fallback_commands
 from trainvitals.errors import ControlConflict, ControlError, InputError
 from trainvitals.records import CheckpointState
@@ -55,6 +56,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="pause without saving first, so that no older checkpoint is deleted for the new one",
     )
+    parser.add_argument(
+        "--group", default="", metavar="G", help="init: the group that trainer and dashboard share, when they are different users"
+    )
     parser.add_argument("--expires", type=seconds, metavar="S", help="not carried out when the trainer sees it later than this")
 
 
@@ -64,8 +68,7 @@ def run(args: argparse.Namespace) -> int:
     if not run_dir.is_dir():
         raise InputError(f"There is no run directory {run_dir}; name the directory that trainer and dashboard share.")
     if args.action == "init":
-        request = init(run_dir, args.run_name)
-        return _say(args, OK, "ready", f"Control files are ready in {run_dir / 'control'} (seq {request.seq}).", request)
+        return _init(args, run_dir)
     if args.action == "show":
         state = look(run_dir, SystemClock().time_ns())
         _print({"action": "show", "outcome": state.state, **dataclasses.asdict(state)}, state.sentence)
@@ -89,6 +92,19 @@ def run(args: argparse.Namespace) -> int:
     if asked.warning:
         print("".join(c if c.isprintable() else "?" for c in asked.warning), file=sys.stderr)  # noqa: T201
     return _wait(args, run_dir, asked.request)
+
+
+def _init(args: argparse.Namespace, run_dir: Path) -> int:
+    if args.group:
+        group_id(args.group)  # a name that is wrong must change nothing
+    request = init(run_dir, args.run_name)
+    sentence = f"Control files are ready in {run_dir / 'control'} (seq {request.seq})."
+    if args.group:
+        kept = share(run_dir, args.group)
+        sentence += f" The group {args.group} may read and write there, whatever the umask of its members."
+        if kept:
+            sentence += f" {kept} older files belong to other users and stay as they are until they are replaced."
+    return _say(args, OK, "ready", sentence, request)
 
 
 def outcome(request: ControlRequest, status: ControlStatus | None) -> str:
