@@ -48,7 +48,7 @@ def as_user(uid, work, *groups):
             os.umask(0o077)
             try:
                 said = {"is": work()}
-            except BaseException as error:
+            except BaseException as error:  # noqa: BLE001 - told to the parent
                 said = {"raised": f"{type(error).__name__}: {error}"}
             os.write(send, json.dumps(said).encode())
         os._exit(0)

@@ -121,10 +121,8 @@ def _give_file(directory: int, name: str, gid: int) -> bool:
 
 def _not_allowed(path: Path, found: os.stat_result, gid: int) -> str:
     group, me = name_of_group(gid), name_of_user(os.geteuid())
-    if found.st_uid != os.geteuid():
-        why = f"it belongs to {name_of_user(found.st_uid)}"
-    else:
-        why = f"{me} is no member of the group"
+    is_foreign = found.st_uid != os.geteuid()
+    why = f"it belongs to {name_of_user(found.st_uid)}" if is_foreign else f"{me} is no member of the group"
     return (
         f"{me} may not give {path} to the group {group}: {why}. Ask an administrator: chgrp {group} {path} && chmod g+rwxs {path}"
     )
