@@ -106,6 +106,10 @@ SCHEMA: Mapping[str, Measurement] = MappingProxyType(
                         spool_dropped="int", spool_dead="int"),
                 last_table=True,
             ),
+            # What the trainer and those around it say of themselves in the control directory, for hosts that do not share it.
+            Measurement("control", ("run",), _fields(seq="int", json="str"), last_table=True),
+            # What people ask from such hosts: only the dashboard may write it, only `watch` may read it.
+            Measurement("requests", ("run", "kind"), _fields(id="str", json="str", signature="str")),
             Measurement(
                 "event", ("run", "kind", "source"),
                 _fields(severity="int", step="int", attempt="int", id="str", text="str", json="str"),

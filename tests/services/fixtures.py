@@ -54,20 +54,23 @@ def influxdb3_rules(influxd: InfluxServer) -> Iterator[FakeInflux]:
 
 
 class InfluxPlace:
-    """Two fresh databases on one of ``INFLUX_STORES``; ``open`` makes clients of them."""
+    """Two fresh databases, and one for signed requests, on one of ``INFLUX_STORES``; ``open`` makes clients of them."""
 
     def __init__(
         self, name: str, influxd: InfluxServer, server: InfluxServer | NginxServer | FakeInflux, directory: Path
     ) -> None:
         self.behind, self.server = influxd, server
         self.names = influxd.make_databases()
+        self.requests = f"requests_{self.names[0]}"
+        influxd.query(f'CREATE DATABASE "{self.requests}"')
         self.token_file = directory / "token"
         self.token_file.write_text("any\n")
         if isinstance(server, FakeInflux):
-            server.adopt(*self.names)
+            server.adopt(*self.names, self.requests)
             self.token_file.write_text(server.token)
         self.settings = InfluxdbSettings(
             token_file=str(self.token_file), org="org", database=self.names[0], database_long=self.names[1],
+            database_requests=self.requests,
             write_path="v2" if name == "influxd_through_nginx" else "auto", timeout_s=20.0,
         )  # fmt: skip
         self._opened: list[InfluxStore] = []
@@ -80,7 +83,7 @@ class InfluxPlace:
     def close(self) -> None:
         for store in self._opened:
             store.close()
-        self.behind.drop_databases(*self.names)
+        self.behind.drop_databases(*self.names, self.requests)
 
 
 MakePlace = Callable[[str], InfluxPlace]

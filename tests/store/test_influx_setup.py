@@ -100,6 +100,32 @@ def test_setup_leaves_the_retention_of_a_database_that_holds_data_of_others(
     influxd.drop_databases(name, f"{name}-long")
 
 
+def test_the_place_of_signed_requests_is_made_where_a_run_needs_it_with_rights_that_keep_the_two_sides_apart(
+    server: InfluxServer | FakeInflux, place: Place, influxd: InfluxServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    name = f"asked-{uuid.uuid4().hex[:10]}"
+    text = place.config.read_text().replace("[retention]", f'database_requests = "{name}"\n[retention]')
+    place.config.write_text(f'{text}[[runs]]\nname = "r"\ndir = "r"\ncontrol_road = "files"\n')
+    assert main(["store", "setup", "--config", str(place.config)]) == 0
+    assert name not in capsys.readouterr().out
+    place.config.write_text(f'{text}[[runs]]\nname = "r"\ndir = "r"\ncontrol_road = "store"\n')
+    assert main(["store", "setup", "--config", str(place.config)]) == 0
+    said = capsys.readouterr().out
+    rights = [line for line in said.splitlines() if name in line and ("GRANT" in line or "create" in line)]
+    of = {who: " ".join(line for line in rights if who in line) for who in ("collector", "watch", "dashboard")}
+    assert not of["collector"] and of["watch"] and of["dashboard"] and "7 days" in said
+    if isinstance(server, InfluxServer):
+        assert (
+            of["watch"] == f'GRANT READ ON "{name}" TO "watch"' and of["dashboard"] == f'GRANT WRITE ON "{name}" TO "dashboard"'
+        )
+    elif server.major == 2:
+        assert f"--read-bucket ID_OF_{name}" in of["watch"] and f"--write-bucket ID_OF_{name}" not in of["watch"]
+        assert f"--write-bucket ID_OF_{name}" in of["dashboard"] and f"--read-bucket ID_OF_{name}" not in of["dashboard"]
+    else:
+        assert f"'db:{name}:read'" in of["watch"] and f"'db:{name}:write'" in of["dashboard"]
+    influxd.drop_databases(name)
+
+
 def test_the_admin_token_wins_over_the_everyday_one_in_the_environment(
     influxdb2_rules: FakeInflux, influxd: InfluxServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

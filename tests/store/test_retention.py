@@ -40,9 +40,9 @@ def train(day: float, step: int) -> Point:
 
 
 def test_hardware_is_kept_fourteen_days_and_all_else_for_ever_unless_the_settings_say_otherwise() -> None:
-    assert days_of(RetentionSettings()) == {"gpu": 14, "node": 14, "heartbeat": 14}
+    assert days_of(RetentionSettings()) == {"gpu": 14, "node": 14, "heartbeat": 14, "control": 14}
     settings = parse({"retention": {"hardware_days": 7, "train_days": 90, "node_10m_days": 365, "event_days": 0}}).retention
-    assert days_of(settings) == {"gpu": 7, "node": 7, "heartbeat": 7, "node_10m": 365, "train": 90}
+    assert days_of(settings) == {"gpu": 7, "node": 7, "heartbeat": 7, "control": 7, "node_10m": 365, "train": 90}
     assert set(days_of(RetentionSettings(1, 1, 1, 1, 1))) == set(SCHEMA)  # every measurement has its setting
 
 
@@ -58,8 +58,8 @@ def test_old_rows_go_and_deleting_again_deletes_nothing(store: SqliteStore) -> N
     store.write([node(day) for day in range(20)] + [train(day, day) for day in range(20)])
     clock = ManualClock(T0 + 20 * DAY_NS)
     retention = Retention(store, RetentionSettings(), clock)
-    assert retention.step().rows == {"gpu": 0, "node": 6, "heartbeat": 0}
-    assert retention.step().rows == {"gpu": 0, "node": 0, "heartbeat": 0}
+    assert retention.step().rows == {"gpu": 0, "node": 6, "heartbeat": 0, "control": 0}
+    assert retention.step().rows == {"gpu": 0, "node": 0, "heartbeat": 0, "control": 0}
     assert len(store.raw("node", [], {}, *EVER)) == 14 and len(store.raw("train", [], {}, *EVER)) == 20
 
 

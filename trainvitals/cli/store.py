@@ -90,12 +90,17 @@ def _setup(options: argparse.Namespace) -> int:
     store = _influx(settings)
     if options.admin_token_file:  # given by hand: it wins over the everyday token, also over one in the environment
         store.connection.take_rights(Rights(options.admin_token_file, environ={}))
-    databases = Databases(settings.influxdb.database, settings.influxdb.database_long)
+    databases = Databases(
+        settings.influxdb.database, settings.influxdb.database_long, settings.influxdb.database_requests
+    )  # fmt: skip
+    has_requests = any(run.control_road == "store" for run in settings.runs)
+    days = settings.retention.hardware_days
     try:
-        for sentence in set_up(store.connection, databases, settings.influxdb.org, settings.retention.hardware_days):
+        for sentence in set_up(store.connection, databases, settings.influxdb.org, days, with_requests=has_requests):
             print(sentence)  # noqa: T201
         print("\nRights, one for each program (collectors write, watch reads and writes, the dashboard reads):")  # noqa: T201
-        print("\n".join(right_commands(store.connection.flavour(), databases, settings.influxdb.org)))  # noqa: T201
+        commands = right_commands(store.connection.flavour(), databases, settings.influxdb.org, with_requests=has_requests)
+        print("\n".join(commands))  # noqa: T201
     finally:
         store.close()
     return 0

@@ -25,6 +25,8 @@ SLICE_ROWS = 20_000
 END_NS = 2**62
 #: Events first (they are few and tell what happened), then what is long-lived, then raw hardware.
 ORDER = ("event", "train", "train_1h", "train_10m", "train_1m", "node_10m", "heartbeat", "node", "gpu")
+#: A request that is copied would be asked again, and only the dashboard may write there.
+LEFT_OUT = frozenset({"requests"})
 Series = tuple[str, ...]
 _CASTS: Mapping[FieldType, Callable[[Any], FieldValue]] = {"float": float, "int": int, "bool": bool, "str": str}
 
@@ -82,8 +84,8 @@ def copy_store(
 
 
 def measurements() -> tuple[str, ...]:
-    """All measurements, in the order they are copied."""
-    return (*ORDER, *(name for name in SCHEMA if name not in ORDER))
+    """All measurements that are history, in the order they are copied."""
+    return (*ORDER, *(name for name in SCHEMA if name not in ORDER and name not in LEFT_OUT))
 
 
 def verified(

@@ -46,7 +46,7 @@ class InfluxStore:
     def __init__(self, url: str, settings: InfluxdbSettings, clock: Clock | None = None, read_only: bool = False) -> None:
         self._clock = clock or SystemClock()
         self._read_only = read_only
-        self._databases = Databases(settings.database, settings.database_long)
+        self._databases = Databases(settings.database, settings.database_long, settings.database_requests)
         self.connection = InfluxConnection(
             url, Rights(settings.token_file, settings.user, settings.password_file), org=settings.org, timeout_s=settings.timeout_s,
             verify=settings.verify, ca_file=settings.ca_file, compress=settings.compress, v2_write=_WRITE_PATHS[settings.write_path],

@@ -31,18 +31,22 @@ _VALUES_A_QUERY = 200
 _SHORTEST_SPAN_NS = 600 * 10**9
 
 #: Databases: hardware samples go after days, everything else is kept.
-HARDWARE = frozenset({"node", "gpu", "heartbeat"})
+HARDWARE = frozenset({"node", "gpu", "heartbeat", "control"})
+REQUESTS = "requests"
 
 
 @dataclass(frozen=True)
 class Databases:
-    """Names of the two databases (1.x, 3) or buckets (2.x)."""
+    """Names of the databases (1.x, 3) or buckets (2.x). requests: has rights of its own, see docs/influxdb.md."""
 
     hardware: str = "health"
     long: str = "health_long"
+    requests: str = "health_requests"
 
     def of(self, measurement: str) -> str:
         """The database of a measurement."""
+        if measurement == REQUESTS:
+            return self.requests
         return self.hardware if measurement in HARDWARE else self.long
 
 

@@ -17,13 +17,19 @@ from trainvitals.store.influx_query import Databases, identifier
 DAY_S = 86_400
 #: Rows are deleted by us at the set age; the server takes what is left a day later, so that a late row is no error.
 GRACE_DAYS = 1
+#: A request counts for an hour at most; what is older is for people who look for the reason of a refusal.
+REQUEST_DAYS = 7
 
 
-def set_up(connection: InfluxConnection, databases: Databases, org: str, hardware_days: int) -> Iterator[str]:
-    """Make what is missing and set the retention; yields a sentence for each. Safe to run again. ``hardware_days`` 0 = for ever."""
+def set_up(
+    connection: InfluxConnection, databases: Databases, org: str, hardware_days: int, *, with_requests: bool = False
+) -> Iterator[str]:
+    """Make what is missing and set the retention; yields a sentence for each. Safe to run again. ``hardware_days`` 0 = for ever.
+    with_requests: also the place of signed requests."""
     flavour = connection.flavour()
     days = hardware_days + GRACE_DAYS if hardware_days else 0
-    for name, kept in ((databases.hardware, days), (databases.long, 0)):
+    of_requests = ((databases.requests, REQUEST_DAYS),) if with_requests else ()
+    for name, kept in ((databases.hardware, days), (databases.long, 0), *of_requests):
         if flavour.major == 1:
             yield _database(connection, name, kept)
         elif flavour.major == 2:
@@ -99,12 +105,13 @@ def _table_database(connection: InfluxConnection, name: str, days: int) -> str:
     return f"database {name}: made; {_words(days)}."
 
 
-def right_commands(flavour: Flavour, databases: Databases, org: str) -> list[str]:
+def right_commands(flavour: Flavour, databases: Databases, org: str, *, with_requests: bool = False) -> list[str]:
     """Shell commands and statements that make one right a program: collectors write, watch reads and writes, pages read.
 
     Collectors write to both: what befalls them (an event) is kept with the other events, and one refused point stops a spool.
+    Signed requests (with_requests): the dashboard writes them and cannot read them, watch reads and cannot write.
     """
-    hardware, long = databases.hardware, databases.long
+    hardware, long, requests = databases.hardware, databases.long, databases.requests
     if flavour.major == 1:
         return [
             "-- users of a server with auth-enabled = true; choose the passwords",
@@ -112,19 +119,24 @@ def right_commands(flavour: Flavour, databases: Databases, org: str) -> list[str
             *(f'GRANT WRITE ON {identifier(name)} TO "collector"' for name in (hardware, long)),
             *(f'GRANT ALL ON {identifier(name)} TO "watch"' for name in (hardware, long)),
             *(f'GRANT READ ON {identifier(name)} TO "dashboard"' for name in (hardware, long)),
-        ]
+            *((f'GRANT READ ON {identifier(requests)} TO "watch"', f'GRANT WRITE ON {identifier(requests)} TO "dashboard"')
+              if with_requests else ()),
+        ]  # fmt: skip
     if flavour.major == 2:
         of_org = f" --org {org}" if org else ""
+        reads, writes = (f" --{right}-bucket ID_OF_{requests}" if with_requests else "" for right in ("read", "write"))
         return [
             f"# ids: influx bucket list{of_org}",
             f"influx auth create{of_org} --description collector --write-bucket ID_OF_{hardware} --write-bucket ID_OF_{long}",
             f"influx auth create{of_org} --description watch "
-            + " ".join(f"--{right}-bucket ID_OF_{name}" for name in (hardware, long) for right in ("read", "write")),
-            f"influx auth create{of_org} --description dashboard --read-bucket ID_OF_{hardware} --read-bucket ID_OF_{long}",
+            + " ".join(f"--{right}-bucket ID_OF_{name}" for name in (hardware, long) for right in ("read", "write"))
+            + reads,
+            f"influx auth create{of_org} --description dashboard --read-bucket ID_OF_{hardware} --read-bucket ID_OF_{long}{writes}",
         ]
+    reads, writes = (f" --permission 'db:{requests}:{right}'" if with_requests else "" for right in ("read", "write"))
     return [
         "# Enterprise; Core has admin tokens only: influxdb3 create token --admin",
         f"influxdb3 create token --permission 'db:{hardware},{long}:write' --name collector",
-        f"influxdb3 create token --permission 'db:{hardware},{long}:read,write' --name watch",
-        f"influxdb3 create token --permission 'db:{hardware},{long}:read' --name dashboard",
+        f"influxdb3 create token --permission 'db:{hardware},{long}:read,write'{reads} --name watch",
+        f"influxdb3 create token --permission 'db:{hardware},{long}:read'{writes} --name dashboard",
     ]

@@ -49,6 +49,7 @@ def days_of(days: Days) -> dict[str, int]:
         "gpu": days.hardware_days,
         "node": days.hardware_days,
         "heartbeat": days.hardware_days,
+        "control": days.hardware_days,
         NODE_ROLLUP: days.node_10m_days,
         "train": days.train_days,
         "event": days.event_days,
