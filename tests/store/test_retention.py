@@ -93,7 +93,7 @@ def test_a_store_that_cannot_delete_is_told_once_a_measurement_and_one_that_is_a
 
     store = Refuses()
     retention = Retention(store, RetentionSettings(), ManualClock(T0))
-    assert len(retention.step().faults) == 3 and "gpu" in retention.step().faults[0]
+    assert len(retention.step().faults) == 4 and "gpu" in retention.step().faults[0]
     store.error = StoreUnavailable("away")
     with pytest.raises(StoreUnavailable):
         retention.step()
