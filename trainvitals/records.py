@@ -145,7 +145,10 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Incident:
-    """Findings of one run and family that belong together."""
+    """Findings of one run and family that belong together.
+
+    acknowledged_by: who has it, until it is over, "" = nobody. silenced_until_ns: until when nobody is told of it, None = no silence.
+    """
 
     id: str
     run: str
@@ -160,6 +163,10 @@ class Incident:
     closed_at_ns: int | None
     title: str
     message: str
+    acknowledged_by: str = ""
+    acknowledged_at_ns: int | None = None
+    acknowledged_note: str = ""
+    silenced_until_ns: int | None = None
 
     @property
     def is_open(self) -> bool:

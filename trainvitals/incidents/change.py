@@ -23,7 +23,8 @@ class ChangeKind(StrEnum):
 class IncidentChange:
     """number: of this kind within the incident, from 1: (incident.id, kind, number) names the change for good.
 
-    rule: the rule whose finding leads the incident now. by: who acknowledged.
+    rule: the rule whose finding leads the incident now. by: who acknowledged. is_healed: a restart by the supervisor mended it before
+    anybody was told of it, so this ``recovered`` is a line for a summary.
     """
 
     incident: Incident
@@ -32,3 +33,4 @@ class IncidentChange:
     at_ns: int
     rule: str
     by: str = ""
+    is_healed: bool = False

@@ -16,6 +16,8 @@ from trainvitals.records import Finding, Incident, Severity
 
 MERGE_STEPS = 200
 MERGE_NS = 30 * 60 * 1_000_000_000
+#: Findings named by one incident: the first one, those that are open, and the newest. A storm must not make its row megabytes.
+MAX_FINDINGS = 200
 #: family of a detector -> group of an incident. The breaker's trip belongs to the loss incident that caused it.
 GROUPS: Mapping[str, str] = MappingProxyType(
     {
@@ -78,7 +80,7 @@ class Grouper:
             incident,
             severity=finding.severity if worse else incident.severity,
             rules=incident.rules if finding.rule in incident.rules else (*incident.rules, finding.rule),
-            finding_ids=findings,
+            finding_ids=_bounded(findings, open_findings),
             first_step=min(incident.first_step, finding.first_step) if incident.first_step is not None else finding.first_step,
             last_step=None if open_findings else _latest(incident.last_step, finding.last_step),
             updated_at_ns=now_ns,
@@ -93,6 +95,20 @@ class Grouper:
             changed, open_findings, finding.attempt, _latest(live.last_step, step), now_ns, titled_by, led_by
         )
         return None if changed == incident else changed
+
+    def live(self, incident_id: str) -> Incident | None:
+        """The incident when findings may still join it, else None."""
+        return next((live.incident for live in self._live.values() if live.incident.id == incident_id), None)
+
+    def attempt_of(self, incident_id: str) -> int | None:
+        """The attempt of its newest finding; None when no findings join it any more."""
+        return next((live.attempt for live in self._live.values() if live.incident.id == incident_id), None)
+
+    def amend(self, incident: Incident) -> None:
+        """Take over what others keep in an incident (who acknowledged it); does nothing when no findings join it any more."""
+        for group, live in self._live.items():
+            if live.incident.id == incident.id:
+                self._live[group] = replace(live, incident=incident)
 
     @property
     def open_incidents(self) -> tuple[Incident, ...]:
@@ -152,6 +168,13 @@ def incident_from_mapping(data: Mapping[str, Any]) -> Incident:
 def finding_from_mapping(data: Mapping[str, Any]) -> Finding:
     """A ``Finding`` from its stored mapping. Raises ``KeyError``/``ValueError`` when it is not one."""
     return Finding(**{**data, "severity": Severity(data["severity"])})
+
+
+def _bounded(findings: tuple[str, ...], open_findings: tuple[str, ...]) -> tuple[str, ...]:
+    if len(findings) <= MAX_FINDINGS:
+        return findings
+    kept = {findings[0], *open_findings, *findings[-MAX_FINDINGS // 2 :]}
+    return tuple(identifier for identifier in findings if identifier in kept)
 
 
 def _latest(a: int | None, b: int | None) -> int | None:
