@@ -6,7 +6,8 @@ import streamlit as st
 
 from pages._shared.dialogs import asked_note
 from pages._shared.frame import run_selector, style
-from pages._shared.state import choose_run
+from pages._shared.login import admit
+from pages._shared.runs import choose_run
 
 st.set_page_config(
     page_title="Trainvitals",
@@ -26,6 +27,7 @@ page = st.navigation(
     position="top",
 )
 style()
+admit()
 run_selector(choose_run())
 asked_note()
 page.run()

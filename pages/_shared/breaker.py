@@ -6,7 +6,7 @@ import streamlit as st
 
 from pages._shared.state import Look, the_poller
 from pages._shared.text import plain
-from pages._shared.who import WHO_KEY, is_operator, who
+from pages._shared.who import asked_by, is_operator, keep_name, who_field
 from trainvitals.web.actions import Outcome, set_breaker
 from trainvitals.web.control_words import breaker_fate, breaker_words
 
@@ -46,7 +46,7 @@ def _dialog(seen: Look, mode: str) -> None:
     st.text(f"{seen.run.name}\n{breaker_words(seen.run.settings.breaker, seen.run.breaker_of_settings)}")
     nonce = f"{seen.run.name}/{mode}/{seen.now_ns}"
     with st.form("tv_breaker_form", border=False):
-        st.text_input("Who asks", value=who(), key="tv_breaker_who", max_chars=200, placeholder="your name")
+        who_field("Who asks", "tv_breaker_who")
         st.text_area("Why", key="tv_breaker_reason", max_chars=2000, height=80, placeholder="what you saw; a ticket number")
         st.form_submit_button(plain(_TITLES[mode]), type="primary", on_click=_send, args=(seen.run.name, mode, nonce))
     if outcome is not None:
@@ -57,14 +57,14 @@ def _send(run_name: str, mode: str, nonce: str) -> None:
     """The button's callback. A press that was carried out is not carried out again, whatever is run again."""
     if st.session_state.get("tv_breaker_nonce") == nonce:
         return
-    by, reason = str(st.session_state.get("tv_breaker_who", "")), str(st.session_state.get("tv_breaker_reason", ""))
-    if not by.strip() or not reason.strip():
+    by, reason = asked_by("tv_breaker_who"), str(st.session_state.get("tv_breaker_reason", ""))
+    if not by.name or not reason.strip():
         st.session_state[OUTCOME_KEY] = Outcome(False, "Say who you are and why: both are kept with the request.")
         return
     poller = the_poller()
     outcome = set_breaker(poller.settings, run_name, mode, by, reason)
     st.session_state[OUTCOME_KEY] = outcome
     if outcome.is_done:
-        st.session_state[WHO_KEY] = by.strip()
+        keep_name(by)
         st.session_state["tv_breaker_nonce"] = nonce
         st.session_state[SENT_KEY] = _Sent(run_name, outcome.request_id, poller.now_ns())

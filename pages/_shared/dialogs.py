@@ -4,7 +4,7 @@ import streamlit as st
 
 from pages._shared.state import Look, the_poller
 from pages._shared.text import plain
-from pages._shared.who import WHO_KEY, is_operator
+from pages._shared.who import asked_by, is_operator, keep_name, who, who_field
 from trainvitals.control.rollback import rollback_commands
 from trainvitals.web import format as fmt
 from trainvitals.web.actions import ACTIONS, Outcome, ask, go_back, is_supervised
@@ -51,14 +51,14 @@ def _submit(run_name: str, action: str, expected_seq: int, nonce: str, save: boo
     """The button's callback. A press that was carried out is not carried out again, whatever is run again."""
     if st.session_state.get("tv_done_nonce") == nonce:
         return
-    by, reason = str(st.session_state.get("tv_ask_who", "")), str(st.session_state.get("tv_ask_reason", ""))
-    if not by.strip() or not reason.strip():
+    by, reason = asked_by("tv_ask_who"), str(st.session_state.get("tv_ask_reason", ""))
+    if not by.name or not reason.strip():
         st.session_state[OUTCOME_KEY] = Outcome(False, "Say who you are and why: both are kept with the request.")
         return
     outcome = ask(the_poller().settings, run_name, action, by, reason, expected_seq, save=save)
     st.session_state[OUTCOME_KEY] = outcome
     if outcome.is_done:
-        st.session_state[WHO_KEY] = by.strip()
+        keep_name(by)
         st.session_state["tv_done_nonce"] = nonce
 
 
@@ -74,9 +74,7 @@ def _ask_form(seen: Look, action: str) -> None:
     st.text(_MEANING[action] + (f" {saving[0].upper()}{saving[1:]}." if action == "pause" else ""))
     nonce = f"{seen.run.name}/{action}/{control.seq}/{seen.now_ns}"
     with st.form("tv_ask_form", border=False):
-        st.text_input(
-            "Who asks", value=st.session_state.get(WHO_KEY, ""), key="tv_ask_who", max_chars=200, placeholder="your name"
-        )
+        who_field("Who asks", "tv_ask_who")
         st.text_area("Why", key="tv_ask_reason", max_chars=2000, height=80, placeholder="what you saw; a ticket number")
         label = {"pause": "Pause", "resume": "Resume", "checkpoint": "Save a checkpoint"}[action]
         asked = (seen.run.name, action, control.seq, nonce, seen.run.pause.save)
@@ -110,7 +108,7 @@ def _roll_back(seen: Look) -> None:
         _go_back_form(seen, safe.path, fmt.step(safe.step))
         return
     st.text("Nothing is done from here: your scheduler starts the trainer. On its host, from the checkout:")
-    commands = rollback_commands(seen.run.settings.dir, safe.path, st.session_state.get(WHO_KEY) or "YOUR NAME", "WHY")
+    commands = rollback_commands(seen.run.settings.dir, safe.path, who() or "YOUR NAME", "WHY")
     st.code("\n".join(commands), language=None, wrap_lines=True)
     st.text(
         "Afterwards this page names the new attempt and the step it went on from; see that the loss comes back to what was usual. "
@@ -122,14 +120,14 @@ def _submit_back(run_name: str, to: str, nonce: str) -> None:
     """As ``_submit``, for the supervisor."""
     if st.session_state.get("tv_done_nonce") == nonce:
         return
-    by, reason = str(st.session_state.get("tv_back_who", "")), str(st.session_state.get("tv_back_reason", ""))
-    if not by.strip() or not reason.strip():
+    by, reason = asked_by("tv_back_who"), str(st.session_state.get("tv_back_reason", ""))
+    if not by.name or not reason.strip():
         st.session_state[OUTCOME_KEY] = Outcome(False, "Say who you are and why: both are kept with the request.")
         return
     outcome = go_back(the_poller().settings, run_name, to, by, reason)
     st.session_state[OUTCOME_KEY] = outcome
     if outcome.is_done:
-        st.session_state[WHO_KEY] = by.strip()
+        keep_name(by)
         st.session_state["tv_done_nonce"] = nonce
 
 
@@ -145,9 +143,7 @@ def _go_back_form(seen: Look, to: str, step: str) -> None:
     )
     nonce = f"{seen.run.name}/rollback/{to}/{seen.now_ns}"
     with st.form("tv_back_form", border=False):
-        st.text_input(
-            "Who asks", value=st.session_state.get(WHO_KEY, ""), key="tv_back_who", max_chars=200, placeholder="your name"
-        )
+        who_field("Who asks", "tv_back_who")
         st.text_area("Why", key="tv_back_reason", max_chars=2000, height=80, placeholder="what you saw; a ticket number")
         st.form_submit_button(
             plain(f"Go back to step {step}"), type="primary", on_click=_submit_back, args=(seen.run.name, to, nonce)

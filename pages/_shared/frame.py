@@ -6,7 +6,8 @@ import streamlit as st
 
 from pages._shared.components import verdict_band
 from pages._shared.dialogs import open_dialog
-from pages._shared.state import RUN_KEY, Look, look, refresh_s, the_poller, theme
+from pages._shared.runs import visible_runs
+from pages._shared.state import RUN_KEY, Look, look, refresh_s, theme
 from pages._shared.who import is_operator
 from trainvitals.charts.palette import palette
 from trainvitals.web import format as fmt
@@ -31,7 +32,7 @@ def _switch_run() -> None:
 
 def run_selector(current: str) -> None:
     """A select box when there is more than one run to choose from."""
-    names = [run.name for run in the_poller().settings.runs]
+    names = visible_runs()
     if len(names) > 1:
         st.selectbox(
             "Run",

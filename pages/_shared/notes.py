@@ -4,7 +4,7 @@ import streamlit as st
 
 from pages._shared.state import Look, the_poller
 from pages._shared.text import plain
-from pages._shared.who import WHO_KEY, is_operator
+from pages._shared.who import asked_by, is_operator, keep_name, who_field
 from trainvitals.web.actions import Outcome, annotate
 from trainvitals.web.annotations import CHANGES, Sent, fate
 
@@ -38,9 +38,7 @@ def _dialog(seen: Look, step: int) -> None:
         st.number_input("Step", min_value=0, max_value=1_000_000_000_000_000, value=step, step=1, key="tv_note_step")
         st.selectbox("What changed", list(CHANGES), key="tv_note_change", format_func=lambda change: plain(CHANGES[change]))
         st.text_area("In a few words", key="tv_note_text", max_chars=2000, height=80, placeholder="old → new, a ticket number")
-        st.text_input(
-            "Who notes it", value=st.session_state.get(WHO_KEY, ""), key="tv_note_who", max_chars=200, placeholder="your name"
-        )
+        who_field("Who notes it", "tv_note_who")
         st.form_submit_button("Send", type="primary", on_click=_send, args=(seen.run.name, nonce))
     if outcome is not None:
         st.error(plain(outcome.sentence))
@@ -50,8 +48,8 @@ def _send(run_name: str, nonce: str) -> None:
     """The button's callback. A press that was carried out is not carried out again, whatever is run again."""
     if st.session_state.get("tv_note_nonce") == nonce:
         return
-    by, text = str(st.session_state.get("tv_note_who", "")), str(st.session_state.get("tv_note_text", ""))
-    if not by.strip() or not text.strip():
+    by, text = asked_by("tv_note_who"), str(st.session_state.get("tv_note_text", ""))
+    if not by.name or not text.strip():
         st.session_state[OUTCOME_KEY] = Outcome(False, "Say who you are and what there is to know: both are kept with the note.")
         return
     poller = the_poller()
@@ -61,6 +59,6 @@ def _send(run_name: str, nonce: str) -> None:
     )  # fmt: skip
     st.session_state[OUTCOME_KEY] = outcome
     if outcome.is_done:
-        st.session_state[WHO_KEY] = by.strip()
+        keep_name(by)
         st.session_state["tv_note_nonce"] = nonce
         st.session_state[SENT_KEY] = Sent(run_name, outcome.request_id, poller.now_ns())

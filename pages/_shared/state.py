@@ -37,23 +37,6 @@ def the_poller() -> Poller:
         st.stop()
 
 
-def choose_run() -> str:
-    """Name of the run that the address, else this visit, else the settings name first; kept in the address."""
-    names = [run.name for run in the_poller().settings.runs]
-    if not names:
-        st.text("No run in the settings yet. Add a [[runs]] table to trainvitals.toml, or try: python -m trainvitals demo")
-        st.stop()
-    asked = st.query_params.get("run")
-    if asked is not None and asked not in names:
-        st.text(f"This dashboard knows no run {asked[:200]!r}; it shows {names[0]!r} instead.")
-    chosen = asked if asked in names else st.session_state.get(RUN_KEY, names[0])
-    chosen = chosen if chosen in names else names[0]
-    st.session_state[RUN_KEY] = chosen
-    if asked != chosen:
-        st.query_params["run"] = chosen
-    return chosen
-
-
 def look(*, speaks: bool = False) -> Look | None:
     """The newest snapshot of the chosen run; None before the first one. speaks: then say why (the head of a page, once)."""
     held = the_poller()

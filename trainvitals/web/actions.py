@@ -17,6 +17,9 @@ from trainvitals.masking import mask_text
 from trainvitals.settings import Settings
 from trainvitals.web.annotations import CHANGES
 
+#: Who asks: an ``Identity`` whom a proxy or a login named, or a name that was typed.
+Who = str | Identity
+NOT_LOGGED_IN = "Nobody is logged in: this dashboard takes a name from its proxy or login only, not one that was typed."
 ACTIONS = ("pause", "resume", "checkpoint")
 #: The same person asking the same again within this time pressed twice.
 SAME_PRESS_NS = 60 * 10**9
@@ -34,7 +37,7 @@ class Outcome:
 
 
 def ask(
-    settings: Settings, run_name: str, action: str, by: str, reason: str, expected_seq: int, clock: Clock | None = None,
+    settings: Settings, run_name: str, action: str, by: Who, reason: str, expected_seq: int, clock: Clock | None = None,
     save: bool | None = None,
 ) -> Outcome:  # fmt: skip
     """Write the request into the run's control file. Only runs of the dashboard's own settings can be meant; never raises
@@ -43,18 +46,19 @@ def ask(
     clock = clock or SystemClock()
     if action not in ACTIONS:
         return Outcome(False, f"This page cannot ask for {action!r}.")
-    if refused := _refused(settings, run_name, by, {"action": action, "reason": reason}, clock):
+    who = person(by)
+    if refused := _refused(settings, run_name, who, {"action": action, "reason": reason}, clock):
         return refused
     try:
         run = settings.run(run_name)
         asked = audited.ask(
-            run.dir, run.name, action=action, by=by, source="ui", reason=reason, expected_seq=expected_seq, clock=clock,
+            run.dir, run.name, action=action, by=who.name, source="ui", reason=reason, expected_seq=expected_seq, clock=clock,
             save=save,
         )  # fmt: skip
         request = asked.request
     except ControlConflict as conflict:
         present = read_request(settings.run(run_name).dir)
-        pressed_twice = (present.action, present.by, present.reason) == (action, by.strip(), reason.strip())
+        pressed_twice = (present.action, present.by, present.reason) == (action, who.name.strip(), reason.strip())
         if pressed_twice and clock.time_ns() - present.issued_at_ns <= SAME_PRESS_NS:
             return Outcome(True, f"Asked once already (number {present.seq}).", present.seq)
         return Outcome(False, str(conflict))
@@ -63,6 +67,11 @@ def ask(
     older = " Its hook is older than pauses that do not save: it saves all the same." if _saves_anyway(run.dir, request) else ""
     told = f" {asked.warning}" if asked.warning else ""
     return Outcome(True, f"Asked (number {request.seq}); the trainer answers when its step ends.{older}{told}", request.seq)
+
+
+def person(who: Who) -> Identity:
+    """A typed name proves nothing."""
+    return who if isinstance(who, Identity) else Identity(who)
 
 
 def _saves_anyway(run_dir: str, request: ControlRequest) -> bool:
@@ -77,7 +86,7 @@ def _saves_anyway(run_dir: str, request: ControlRequest) -> bool:
 
 
 def annotate(
-    settings: Settings, run_name: str, *, step: int, change: str, text: str, by: str, clock: Clock | None = None
+    settings: Settings, run_name: str, *, step: int, change: str, text: str, by: Who, clock: Clock | None = None
 ) -> Outcome:
     """Ask the run's watchdog to keep a note. Only runs of the dashboard's own settings can be meant; never raises for what
     people or files do."""
@@ -85,28 +94,30 @@ def annotate(
         return Outcome(False, f"This page knows no change {change!r}.")
     if isinstance(step, bool) or not isinstance(step, int) or step < 0:
         return Outcome(False, "The step must be a whole number, 0 or more.")
-    if refused := _refused(settings, run_name, by, {"action": "annotate", "text": text}, clock):
+    who = person(by)
+    if refused := _refused(settings, run_name, who, {"action": "annotate", "text": text}, clock):
         return refused
     try:
         run = settings.run(run_name)
         data = {"step": step, "change": change, "text": mask_text(checked_note_text(text))}
-        request = audited.ask_watchdog(run.dir, run.name, kind=ANNOTATION, by=by, source="ui", data=data, clock=clock)
+        request = audited.ask_watchdog(run.dir, run.name, kind=ANNOTATION, by=who.name, source="ui", data=data, clock=clock)
     except (TrainvitalsError, OSError) as error:
         return Outcome(False, str(error))
     return Outcome(True, "Note sent; waiting for the watchdog.", request_id=request.id)
 
 
-def set_breaker(settings: Settings, run_name: str, mode: str, by: str, reason: str, clock: Clock | None = None) -> Outcome:
+def set_breaker(settings: Settings, run_name: str, mode: str, by: Who, reason: str, clock: Clock | None = None) -> Outcome:
     """Ask the run's watchdog to arm or disarm the circuit breaker. Only runs of the dashboard's own settings can be meant; never
     raises for what people or files do."""
     if mode not in BREAKER_MODES:
         return Outcome(False, f"The breaker has no mode {mode!r}.")
-    if refused := _refused(settings, run_name, by, {"action": "breaker", "mode": mode, "reason": reason}, clock):
+    who = person(by)
+    if refused := _refused(settings, run_name, who, {"action": "breaker", "mode": mode, "reason": reason}, clock):
         return refused
     try:
         run = settings.run(run_name)
         data = {"mode": mode, "reason": mask_text(checked_text("reason", reason, MAX_REASON))}
-        request = audited.ask_watchdog(run.dir, run.name, kind=BREAKER, by=by, source="ui", data=data, clock=clock)
+        request = audited.ask_watchdog(run.dir, run.name, kind=BREAKER, by=who.name, source="ui", data=data, clock=clock)
     except (TrainvitalsError, OSError) as error:
         return Outcome(False, str(error))
     return Outcome(True, "Sent; waiting for the watchdog.", request_id=request.id)
@@ -120,27 +131,31 @@ def is_supervised(settings: Settings, run_name: str) -> bool:
         return False
 
 
-def go_back(settings: Settings, run_name: str, to: str, by: str, reason: str, clock: Clock | None = None) -> Outcome:
+def go_back(settings: Settings, run_name: str, to: str, by: Who, reason: str, clock: Clock | None = None) -> Outcome:
     """Ask the run's supervisor to start the trainer again from the checkpoint ``to``, which must be one of this run's own. Never raises
     for what people or files do."""
-    if refused := _refused(settings, run_name, by, {"action": supervised.ROLLBACK, "to": to, "reason": reason}, clock):
+    who = person(by)
+    if refused := _refused(settings, run_name, who, {"action": supervised.ROLLBACK, "to": to, "reason": reason}, clock):
         return refused
     try:
         run = settings.run(run_name)
-        request = supervised.ask_rollback(run.dir, run.name, to=to, by=by, reason=mask_text(reason), source="ui", clock=clock)
+        request = supervised.ask_rollback(
+            run.dir, run.name, to=to, by=who.name, reason=mask_text(reason), source="ui", clock=clock
+        )
     except (TrainvitalsError, OSError) as error:
         return Outcome(False, str(error))
     return Outcome(True, "Sent; the supervisor looks at the checkpoint, then goes back.", request_id=request.id)
 
 
-def _refused(settings: Settings, run_name: str, by: str, data: dict[str, Any], clock: Clock | None) -> Outcome | None:
+def _refused(settings: Settings, run_name: str, who: Identity, data: dict[str, Any], clock: Clock | None) -> Outcome | None:
     """What a person is told who may not act on the run; None for one who may. The refusal is audited."""
-    sentence = refusal(settings.access, run_name, Identity(by))
+    is_anybody = settings.login.mode != "local" and not who.is_proven
+    sentence = NOT_LOGGED_IN if is_anybody else refusal(settings.access, run_name, who)
     if not sentence:
         return None
     try:
         run = settings.run(run_name)
     except TrainvitalsError as error:
         return Outcome(False, str(error))
-    trouble = audited.refused_access(run.dir, run.name, by=by, source="ui", data=data, clock=clock)
+    trouble = audited.refused_access(run.dir, run.name, by=who.name, source="ui", data=data, clock=clock)
     return Outcome(False, f"{sentence} {trouble}".rstrip())
