@@ -266,6 +266,17 @@ class SupervisorSettings:
         "wait", "after control stop: wait for a resume and start again, or exit", choices=("wait", "exit")
     )
     recovered_steps: int = setting(50, "steps beyond the highest one before that a recovery needs")
+    slurm: str = setting(
+        "off",
+        "how the run is started again under Slurm: off = the command is a trainer of this host; allocation = this is the batch script of "
+        "a job with spare nodes; resubmit = submit the script anew; requeue = put the same job into the queue again (docs/slurm.md)",
+        choices=("off", "allocation", "resubmit", "requeue"),
+    )
+    slurm_nodes: int = setting(0, "nodes that a start needs; 0 = as many as the first one had")
+    slurm_poll_s: float = setting(15.0, "seconds between two looks at Slurm")
+    limit_info_s: float = setting(3600.0, "seconds before the job's time limit at which it is said; 0 = not")
+    limit_warning_s: float = setting(900.0, "seconds before the job's time limit at which it is said again; 0 = not")
+    save_before_limit: bool = setting(True, "ask the trainer for a checkpoint shortly before the job's time limit")
 
 
 SECTIONS: Mapping[str, type] = MappingProxyType(
