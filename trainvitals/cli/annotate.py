@@ -11,18 +11,16 @@ import sys
 from pathlib import Path
 
 from trainvitals.cli.access import require_operator
+from trainvitals.cli.answer import wait_for_answer, waits_sentence
 from trainvitals.cli.control import seconds
-from trainvitals.clock import SystemClock
 from trainvitals.control.audited import ask_watchdog
-from trainvitals.control.inbox import answer_to
-from trainvitals.control.requests import ANNOTATION, Answer, WatchRequest, checked_note_text
+from trainvitals.control.requests import ANNOTATION, WatchRequest, checked_note_text
 from trainvitals.detect.annotations import CHANGES, FREE_NOTE, MAX_POINTS, checked_note, rules_of
 from trainvitals.detect.findings import DEFAULT_SILENCE_POINTS
 from trainvitals.detect.rules import RULES
 from trainvitals.errors import ControlError, InputError
 from trainvitals.masking import mask_text
 
-LOOK_EVERY_S = 0.1
 OK, REFUSED = 0, 1
 
 
@@ -66,27 +64,11 @@ def run(args: argparse.Namespace) -> int:
         request = ask_watchdog(args.run_dir, args.run_name, kind=ANNOTATION, by=args.by, source="cli", data=data)
     except ControlError as error:
         return _say(REFUSED, "refused", str(error), None)
-    answer = _wait(Path(args.run_dir), request, args.wait)
+    answer = wait_for_answer(Path(args.run_dir), request, args.wait)
     if answer is None:
-        sentence = (
-            f"Not answered within {args.wait:g} s. The note waits in {Path(args.run_dir) / 'control' / 'requests' / request.name}; "
-            "the watchdog takes it when it looks there. Delete that file to take the note back."
-        )
+        sentence = waits_sentence(Path(args.run_dir), request, args.wait, "The note")
         return _say(REFUSED, "not_answered", sentence, request)
     return _say(OK if answer.outcome == "applied" else REFUSED, answer.outcome, answer.sentence, answer.request or request)
-
-
-def _wait(run_dir: Path, request: WatchRequest, wait_s: float) -> Answer | None:
-    clock = SystemClock()
-    deadline_s = clock.monotonic_s() + wait_s
-    while True:
-        try:
-            answer = answer_to(run_dir, request)
-        except (InputError, ControlError, OSError):
-            answer = None  # it may be under way; what stays unreadable ends as not answered
-        if answer is not None or clock.monotonic_s() >= deadline_s:
-            return answer
-        clock.sleep(min(LOOK_EVERY_S, max(0.0, deadline_s - clock.monotonic_s())))
 
 
 def _say(code: int, outcome: str, sentence: str, request: WatchRequest | None) -> int:

@@ -14,16 +14,18 @@ from pathlib import Path
 from trainvitals.checkpoints import inspect
 from trainvitals.checkpoints.files import fault
 from trainvitals.cli.access import require_operator
+from trainvitals.cli.breaker import set_mode
 from trainvitals.clock import SystemClock
 from trainvitals.control import ControlRequest, ControlStatus, init, look, read_request, read_status, supervised
 from trainvitals.control.audited import ask
+from trainvitals.control.requests import BREAKER_MODES
 from trainvitals.control.rollback import rollback_commands
 from trainvitals.control.sharing import group_id, share
-from trainvitals.control.view import ControlState, fallback_commands
+from trainvitals.control.view import ControlState, fallback_commands, is_for_the_supervisor
 from trainvitals.errors import ControlConflict, ControlError, InputError
 from trainvitals.records import CheckpointState
 
-ACTIONS = ("init", "show", "pause", "resume", "checkpoint", "stop", "rollback")
+ACTIONS = ("init", "show", "pause", "resume", "checkpoint", "stop", "rollback", "breaker")
 LOOK_EVERY_S = 0.1
 OK, REFUSED = 0, 1
 
@@ -33,13 +35,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "action", choices=ACTIONS, metavar="ACTION",
         help="show: what the trainer does; pause: save, then hold; resume: go on; checkpoint: save now; stop: save, then end; "
-        "rollback: ask the supervisor to go back, without one print the way; init: make the control files",
+        "rollback: ask the supervisor to go back, without one print the way; breaker: ask the watchdog to arm or disarm it; "
+        "init: make the control files",
     )  # fmt: skip
     parser.epilog = "Exit code 0: carried out. 1: refused, in conflict, or not answered within --wait. 2: wrong usage."
     parser.add_argument("run_dir", metavar="RUN_DIR", help="run directory that trainer and dashboard share")
     parser.add_argument("--by", default="", metavar="WHO", help="who asks; required for all but init and show")
     parser.add_argument("--reason", default="", metavar="WHY", help="why; required for all but init and show")
     parser.add_argument("--to", default="", metavar="CHECKPOINT", help="checkpoint to go back to (rollback)")
+    parser.add_argument("--mode", choices=BREAKER_MODES, metavar="MODE", help=f"breaker: one of {', '.join(BREAKER_MODES)}")
     parser.add_argument(
         "--skip-samples", default="", metavar="A:B", help="samples to leave out after going back (rollback by a supervisor)"
     )
@@ -76,6 +80,8 @@ def run(args: argparse.Namespace) -> int:
     for option in ("by", "reason"):
         if not getattr(args, option).strip():
             raise InputError(f"--{option} is missing: a run is never paused, stopped or changed without a name and a reason.")
+    if args.action == "breaker":
+        return set_mode(args)
     if args.action == "rollback":
         require_operator(run_dir, args.run_name, args.action, args.by, args.reason, args.config)
         return _rollback(args)
@@ -122,6 +128,8 @@ def outcome(request: ControlRequest, status: ControlStatus | None) -> str:
     return "ended" if status.ended else "not_acknowledged"
 
 
+#: A resume of a trainer that is gone, under a live supervisor: carried out as far as anybody can tell before its first step.
+STARTS = "supervisor_starts"
 _SENTENCES = {
     "applied": "Done.",
     "refused": "The trainer refused it.",
@@ -129,6 +137,7 @@ _SENTENCES = {
     "acknowledged": "The trainer has seen it and acts when the step now running ends; look again with: control show",
     "not_acknowledged": "The trainer has not acknowledged it.",
     "not_wired": "The request is written.",
+    STARTS: "The supervisor starts the trainer.",
     "ended": "The trainer has ended; it will see the request ({what}) when it starts again.",
 }
 
@@ -137,19 +146,22 @@ def _wait(args: argparse.Namespace, run_dir: Path, request: ControlRequest) -> i
     clock = SystemClock()
     deadline_s = clock.monotonic_s() + args.wait
     while True:
-        result = outcome(request, _status_or_none(run_dir))
+        status = _status_or_none(run_dir)
+        result = outcome(request, status)
         is_final = result in ("applied", "refused", "superseded")
         if is_final or clock.monotonic_s() >= deadline_s:
             break
         clock.sleep(min(LOOK_EVERY_S, max(0.0, deadline_s - clock.monotonic_s())))
     state = look(run_dir, clock.time_ns())
+    if not is_final and state.supervisor and is_for_the_supervisor(request, status, state.heartbeat_age_s or 0.0):
+        result = STARTS
     # What an ended trainer said last would only contradict what has just been asked.
     ended = _SENTENCES["ended"].format(what=f"{args.action}, seq {request.seq}")
     sentence = ended if result == "ended" else f"{_SENTENCES[result]} {state.sentence}"
     if result in ("not_acknowledged", "not_wired"):
         by_hand = fallback_commands(_status_or_none(run_dir))
         sentence += "" if by_hand in sentence else f" To stop it by hand: {by_hand}."
-    return _say(args, OK if result == "applied" else REFUSED, result, sentence, request, state)
+    return _say(args, OK if result in ("applied", STARTS) else REFUSED, result, sentence, request, state)
 
 
 def _rollback(args: argparse.Namespace) -> int:

@@ -12,6 +12,7 @@ from trainvitals.control import files
 from trainvitals.control.audit_head import Head
 from trainvitals.control.document import checked_text
 from trainvitals.control.records import MAX_NAME, MAX_REASON, ControlRequest, ControlStatus
+from trainvitals.control.supervised import supervisor_host
 from trainvitals.control.view import ControlState, describe, unreadable
 from trainvitals.errors import ControlConflict, ControlError, InputError
 
@@ -63,7 +64,7 @@ def read_status(run_dir: RunDir) -> ControlStatus | None:
 def look(run_dir: RunDir, now_ns: int, poll_s: float = 1.0) -> ControlState:
     """``describe`` of both files as they are now; never raises for what the files or the file system do."""
     try:
-        return describe(read_request(run_dir), read_status(run_dir), now_ns, poll_s)
+        return describe(read_request(run_dir), read_status(run_dir), now_ns, poll_s, supervisor=supervisor_host(run_dir))
     except (ControlError, InputError) as error:
         return unreadable(str(error))
     except OSError as error:

@@ -55,6 +55,15 @@ def supervisor_of(run_dir: RunDir) -> Watcher | None:
     return Watcher.from_json(data, str(path)) if age_s <= SILENT_AFTER_S else None
 
 
+def supervisor_host(run_dir: RunDir) -> str:
+    """Host of the supervisor that runs the trainer now; "" when there is none, or when that cannot be seen. Never raises."""
+    try:
+        known = supervisor_of(run_dir)
+    except (InputError, ControlError, OSError):
+        return ""
+    return "" if known is None else known.host or "an unnamed host"
+
+
 def ask_rollback(
     run_dir: RunDir, run: str, *, to: str, by: str, reason: str, source: str, skip_samples: str = "", clock: Clock | None = None
 ) -> WatchRequest:

@@ -17,7 +17,8 @@ class ControlState:
     """Control state from the status file only, never from the request alone.
 
     state: running, pausing, paused, resuming, checkpointing, stopping, stopped, not_wired (no status file),
-    silent (heartbeat too old), unreadable. sentence: what a person reads. can_act: buttons may be offered.
+    silent (heartbeat too old), unreadable. sentence: what a person reads. can_act: buttons may be offered. supervisor: host of
+    the supervisor that starts this trainer, "" = none that is known.
     """
 
     state: str
@@ -33,6 +34,7 @@ class ControlState:
     at_step: int | None = None
     heartbeat_age_s: float | None = None
     since_ns: int | None = None
+    supervisor: str = ""
 
 
 def unreadable(sentence: str) -> ControlState:
@@ -51,11 +53,12 @@ def describe(
     now_ns: int,
     poll_s: float = 1.0,
     heartbeat_age_s: float | None = None,
+    supervisor: str = "",
 ) -> ControlState:
     """What the trainer does, what was asked, and what is still outstanding.
 
     heartbeat_age_s: seconds since the heartbeat last changed on the reader's own clock, when the reader has measured
-    it; otherwise the difference of the two wall clocks, which a wrong clock falsifies.
+    it; otherwise the difference of the two wall clocks, which a wrong clock falsifies. supervisor: host of the live one, "" = none.
     """
     if status is None:
         asked = f" A request (seq {request.seq}, {request.desired}) is waiting there." if request.seq else ""
@@ -69,6 +72,7 @@ def describe(
             by=request.by,
             source=request.source,
             reason=request.reason,
+            supervisor=supervisor,
         )
     age_s = heartbeat_age_s if heartbeat_age_s is not None else max(0.0, (now_ns - status.heartbeat_ns) / 1e9)
     pending = is_pending(request, status)
@@ -80,7 +84,7 @@ def describe(
         state = "silent"
         sentence = f"No heartbeat from the trainer for {_duration(age_s)}; it last said: {sentence[0].lower()}{sentence[1:]}"
     if pending:
-        sentence = _of_pending(request, status, now_ns, age_s, poll_s, sentence)
+        sentence = _of_pending(request, status, now_ns, age_s, poll_s, sentence, supervisor)
     elif status.refused_seq == request.seq and request.seq > 0:
         sentence = (
             f"{sentence} The request (seq {request.seq}, {request.action or request.desired}) was refused: {status.refusal}"
@@ -104,6 +108,7 @@ def describe(
         at_step=status.applied_at_step if state != "running" else status.step,
         heartbeat_age_s=age_s,
         since_ns=status.since_ns,
+        supervisor=supervisor,
     )
 
 
@@ -138,12 +143,22 @@ def _of_state(status: ControlStatus, request: ControlRequest) -> str:
     return f"Running, last step {status.step:,}{age}." if status.step is not None else "Running, no step ended yet."
 
 
-def _of_pending(request: ControlRequest, status: ControlStatus, now_ns: int, age_s: float, poll_s: float, sentence: str) -> str:
+def is_for_the_supervisor(request: ControlRequest, status: ControlStatus | None, age_s: float) -> bool:
+    """A resume of a trainer that is gone: a live supervisor starts it. age_s: of the trainer's heartbeat."""
+    is_resume = request.desired == "running" and request.action != "checkpoint"
+    return is_resume and (status is None or status.ended or age_s > SILENT_AFTER_S)
+
+
+def _of_pending(
+    request: ControlRequest, status: ControlStatus, now_ns: int, age_s: float, poll_s: float, sentence: str, supervisor: str
+) -> str:
     what = request.action or request.desired
     if status.ack_seq >= request.seq:
         if status.state in ("pausing", "stopping", "checkpointing", "resuming"):
             return sentence
         return f"Acknowledged ({what}, seq {request.seq}): the trainer acts when the step now running ends. {sentence}"
+    if supervisor and is_for_the_supervisor(request, status, age_s):
+        return f"{sentence} Resume (seq {request.seq}) asked for; the supervisor on {supervisor} starts the trainer again."
     if status.ended:
         if request.desired == "running" and request.action != "checkpoint":
             return f"{sentence} It may start again (resume, seq {request.seq}, is waiting for it); nothing starts it from here."
