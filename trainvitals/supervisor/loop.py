@@ -25,6 +25,7 @@ from trainvitals.supervisor.desk import ME, Desk
 from trainvitals.supervisor.healing import Healing
 from trainvitals.supervisor.history import History, Start
 from trainvitals.supervisor.progress import size_of_hook_file
+from trainvitals.supervisor.recovery import usual_s
 from trainvitals.supervisor.running import Running, exit_file_of, log_of
 
 if TYPE_CHECKING:
@@ -288,7 +289,7 @@ class Supervisor:
             how += " The command names neither {resume_from} nor {step}: the trainer has TRAINVITALS_RESUME_FROM, or chooses by itself."
         self._desk.tell(
             "started", f"attempt {number} started ({reason}) {how}", step=step, attempt=number, resume_from=path, pid=own.pid, passed_over=dict(choice.skipped),
-            log=str(log_of(self._run.dir, number)),
+            log=str(log_of(self._run.dir, number)), usual_s=usual_s(self._history.starts[:-1]),
         )  # fmt: skip
         self._desk.audit(
             "trainer_started", {"attempt": number, "resume_from": path, "step": step, "skip_samples": skip, "why": reason}

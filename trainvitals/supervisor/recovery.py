@@ -43,7 +43,7 @@ def phases(starts: Sequence[Start], now_ns: int) -> tuple[Phase, ...]:
     if not starts:
         return ()
     *earlier, last = starts
-    usual = {name: _usual(earlier, name) for name in PHASES}
+    usual = usual_s(earlier)
     done = durations_s(last)
     found = [Phase(name, done[name], usual[name], True) for name in PHASES if name in done]
     after = max((PHASES.index(name) + 1 for name in done), default=0)
@@ -70,6 +70,11 @@ def remaining_s(starts: Sequence[Start], now_ns: int) -> float | None:
             return None
         left += max(0.0, usual_s - running.seconds) if name == running.name else usual_s
     return left
+
+
+def usual_s(starts: Sequence[Start]) -> dict[str, float | None]:
+    """Usual seconds of each phase, in their order; None = no start has told it yet."""
+    return {name: _usual(starts, name) for name in PHASES}
 
 
 def _usual(starts: Sequence[Start], name: str) -> float | None:
