@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from enum import StrEnum
@@ -127,8 +128,10 @@ class Notice:
 
 
 def notice_id(incident_id: str, kind: str, number: int) -> str:
-    """The name of a notice for good: the same trouble told again by the same reason is the same notice."""
-    return f"{incident_id}#{kind}-{number}"
+    """The name of a notice for good: the same trouble told again for the same reason is the same notice. Letters, digits and ``-``
+    only: an incident's id holds the run's name, which is anybody's text, and a header takes not all of that."""
+    digest = hashlib.sha256(incident_id.encode("utf-8", "replace")).hexdigest()[:24]
+    return f"{digest}-{kind}-{number}"
 
 
 def _item(data: Mapping[str, Any]) -> Item:
