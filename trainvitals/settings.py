@@ -199,6 +199,9 @@ def _run(table: Mapping[str, Any], where: str, base: Path) -> RunSettings:
     if trouble:
         raise SettingsError(f"{where}: lr_schedule: {trouble}")
 
+    if run.control == "kill_switch" and not run.kill_switch_path:
+        raise SettingsError(f'{where}: control = "kill_switch" needs kill_switch_path, the file that the trainer looks for.')
+
     def absolute(text: str) -> str:
         if "\0" in text:
             raise SettingsError(f"{where}: the path {text!r} holds a NUL character, which no file system takes.")
@@ -213,6 +216,8 @@ def _run(table: Mapping[str, Any], where: str, base: Path) -> RunSettings:
         logs=tuple(map(absolute, run.logs)),
         rank_logs=tuple(map(absolute, run.rank_logs)),
         checkpoints=tuple(map(absolute, run.checkpoints)),
+        kill_switch_path=absolute(run.kill_switch_path) if run.kill_switch_path else "",
+        signal_pid_file=absolute(run.signal_pid_file) if run.signal_pid_file else "",
     )
 
 

@@ -61,6 +61,15 @@ class RunSettings:
         metadata={"help": "what the learning rate is meant to do, where the trainer does not tell it: see below", "choices": ()},
     )
     breaker: str = setting("dry-run", "circuit breaker of this run", choices=("off", "dry-run", "armed"))
+    control: str = setting(
+        "hook", "who carries out a pause or a stop: the trainer's control client, or watch in the trainer's own way: control.md",
+        choices=("hook", "kill_switch", "signal"),
+    )  # fmt: skip
+    kill_switch_path: str = setting("", "control = kill_switch: the file whose existence makes the trainer save and end")
+    signal: str = setting("TERM", "control = signal: what makes the trainer save and end", choices=("TERM", "USR1"))
+    signal_pid_file: str = setting(
+        "", "control = signal: file that holds the trainer's process id; empty = the process that the hook's file names"
+    )
     save_on_pause: str = setting(
         "auto", "whether a pause saves; auto = not when that could rotate out the safe checkpoint of an open loss incident",
         choices=("auto", "always", "never"),
