@@ -13,7 +13,7 @@ from pathlib import Path
 
 from trainvitals.clock import Clock, SystemClock
 from trainvitals.control import files
-from trainvitals.control.audit import append
+from trainvitals.control.audit import append, newest
 from trainvitals.control.document import checked_text
 from trainvitals.control.records import MAX_NAME, MAX_REASON
 from trainvitals.control.requests import SOURCES, Answer, Watcher, WatchRequest, name_parts, new_id
@@ -26,6 +26,8 @@ ROLLBACK = "rollback"
 SILENT_AFTER_S = 30.0
 MAX_WAITING = 100
 MAX_PATH = 4096
+#: Records in which a request from elsewhere is looked for: what was written just before a kill is among the newest.
+LOOKED_THROUGH = 200
 _SKIP = re.compile(r"\d{1,18}:\d{1,18}", re.ASCII)
 
 RunDir = str | os.PathLike[str]
@@ -65,12 +67,14 @@ def supervisor_host(run_dir: RunDir) -> str:
 
 
 def ask_rollback(
-    run_dir: RunDir, run: str, *, to: str, by: str, reason: str, source: str, skip_samples: str = "", clock: Clock | None = None
-) -> WatchRequest:
+    run_dir: RunDir, run: str, *, to: str, by: str, reason: str, source: str, skip_samples: str = "", clock: Clock | None = None,
+    identity: tuple[str, int] | None = None,
+) -> WatchRequest:  # fmt: skip
     """Ask the supervisor to stop the trainer and start it from the checkpoint ``to``; returns the request as it was written.
 
-    skip_samples: ``A:B``, "" = none. What cannot be audited is not asked. Raises ``ControlError`` when nobody supervises the run, or by or reason is missing;
-    ``InputError`` when there is no run directory.
+    skip_samples: ``A:B``, "" = none. What cannot be audited is not asked. identity: (id, issued_at_ns) of a request from elsewhere: asked
+    again it is not written again. Raises ``ControlError`` when nobody supervises the run, or by or reason is missing; ``InputError`` when
+    there is no run directory.
     """
     by = checked_text("by", by, MAX_NAME)
     reason = checked_text("reason", reason, MAX_REASON)
@@ -81,18 +85,22 @@ def ask_rollback(
     if skip_samples and _SKIP.fullmatch(skip_samples) is None:
         raise ControlError(f"The samples to skip are written A:B, two whole numbers, not {skip_samples!r}.")
     make_directories(run_dir)
+    identifier, issued_at_ns = identity or (new_id(), (clock or SystemClock()).time_ns())
+    request = WatchRequest(
+        kind=ROLLBACK, by=by, source=source, data={"to": to, "reason": reason, "skip_samples": skip_samples}, run=run,
+        id=identifier, issued_at_ns=issued_at_ns,
+    )  # fmt: skip
+    if identity is not None and _was_asked(run_dir, request):
+        return request
     known = supervisor_of(run_dir)
     if known is None:
         raise ControlError("Nobody supervises this run (python -m trainvitals run -- COMMAND), so nothing was asked.")
     if run and known.run and run != known.run:
         raise ControlError(f"The supervisor here runs {known.run!r}, not {run!r}.")
-    request = WatchRequest(
-        kind=ROLLBACK, by=by, source=source, data={"to": to, "reason": reason, "skip_samples": skip_samples}, run=run, id=new_id(),
-        issued_at_ns=(clock or SystemClock()).time_ns(),
-    )  # fmt: skip
     directory = directory_of(run_dir)
     asked = {"action": ROLLBACK, "to": to, "reason": reason, "skip_samples": skip_samples, "id": request.id}
-    append(run_dir, "request", by=by, source=source, data=asked, clock=clock, run=run or known.run)
+    if identity is None or not _was_audited(run_dir, request):
+        append(run_dir, "request", by=by, source=source, data=asked, clock=clock, run=run or known.run)
     try:
         if len(waiting(run_dir)) >= MAX_WAITING:
             raise ControlError(f"{MAX_WAITING} requests wait in {directory} already; look after the supervisor of this run.")
@@ -101,6 +109,16 @@ def ask_rollback(
     except OSError as error:
         raise ControlError(f"Cannot write the request into {directory}: {error.strerror or error}.") from error
     return request
+
+
+def _was_asked(run_dir: RunDir, request: WatchRequest) -> bool:
+    """Whether its file waits or was answered: the supervisor writes the answer before it takes the file away."""
+    directory = directory_of(run_dir)
+    return any(os.path.lexists(place / request.name) for place in (directory, directory / ANSWERED_DIR))
+
+
+def _was_audited(run_dir: RunDir, request: WatchRequest) -> bool:
+    return any(record.kind == "request" and record.data.get("id") == request.id for record in newest(run_dir, LOOKED_THROUGH))
 
 
 def answer_to(run_dir: RunDir, request: WatchRequest) -> Answer | None:
