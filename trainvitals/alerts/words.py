@@ -184,8 +184,8 @@ def _summed_up(notice: Notice, *, is_chinese: bool) -> str:
     count = len(notice.items) + notice.more
     first = sentence(notice.items[0], "zh" if is_chinese else "en") if notice.items else ""
     if is_chinese:
-        return f"{plain(notice.what, 40)}共 {count:,} 条" + (f"；{first}" if first else "")
-    return f"{count:,} message{'s' if count != 1 else ''} {plain(notice.what, 40)}" + (f": {first}" if first else "")
+        return f"{words_zh.SUMMARIES.get(notice.rule, '')}共 {count:,} 条" + (f"；{first}" if first else "")
+    return f"{count:,} message{'s' if count != 1 else ''} {plain(notice.what, 60)}" + (f"; {first}" if first else "")
 
 
 def _lines_en(notice: Notice) -> list[tuple[str, str]]:

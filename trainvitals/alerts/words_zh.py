@@ -111,6 +111,11 @@ CHECKS: Mapping[str, str] = MappingProxyType(
     }
 )
 
+#: Rule of a summary -> what it sums up.
+SUMMARIES: Mapping[str, str] = MappingProxyType(
+    {"summary_quiet": "免打扰时段内", "summary_flood": "短时间内告警过多，", "summary_healed": "自动重启后已恢复，"}
+)
+
 LABELS: Mapping[str, str] = MappingProxyType(
     {
         "what": "现象", "value": "数值", "since": "时间", "first": "第一嫌疑", "order": "排查顺序", "safe": "安全 checkpoint", "cost": "代价",
