@@ -23,8 +23,8 @@ class ChangeKind(StrEnum):
 class IncidentChange:
     """number: of this kind within the incident, from 1: (incident.id, kind, number) names the change for good.
 
-    rule: the rule whose finding leads the incident now. by: who acknowledged. is_healed: a restart by the supervisor mended it before
-    anybody was told of it, so this ``recovered`` is a line for a summary.
+    rule: the rule whose finding leads the incident now. by: who acknowledged. is_healed: of a ``recovered``: it was over before
+    anybody was told of it (the supervisor mended it, or it was read long afterwards), so it is a line for a summary.
     """
 
     incident: Incident

@@ -96,6 +96,11 @@ class Grouper:
         )
         return None if changed == incident else changed
 
+    def knows(self, finding: Finding) -> bool:
+        """Whether the finding belongs to an incident already."""
+        live = self._live.get(group_of(finding.family))
+        return live is not None and finding.id in live.incident.finding_ids
+
     def live(self, incident_id: str) -> Incident | None:
         """The incident when findings may still join it, else None."""
         return next((live.incident for live in self._live.values() if live.incident.id == incident_id), None)
