@@ -11,13 +11,14 @@ from pages._shared.dialogs import open_dialog
 from pages._shared.frame import head_fragment
 from pages._shared.state import Look, look, refresh_s
 from pages._shared.story import table_height
+from pages._shared.supervisor import supervisor_card
 from pages._shared.text import plain
 from pages._shared.who import is_operator, name_line
 from trainvitals.records import Event
 from trainvitals.web import format as fmt
 from trainvitals.web.audit import rows
 from trainvitals.web.configuration import ConfigurationRow, rows_of
-from trainvitals.web.control_words import holder, idle_cost
+from trainvitals.web.control_words import holder, idle_cost, state_line
 from trainvitals.web.present import possible_actions
 from trainvitals.web.view import Configuration
 
@@ -31,7 +32,10 @@ COLUMNS = {"key": st.column_config.TextColumn(width=190), "section": st.column_c
 
 def state(seen: Look) -> None:
     control = seen.run.control
-    st.text(control.sentence)
+    with st.container(key="tv-strong-control"):
+        st.text(control.sentence)
+    if line := state_line(control):
+        st.text(line)
     parts = [f"state: {control.state.replace('_', ' ')}", f"asked for: {control.desired}"]
     if control.seq:
         parts.append(f"request {control.seq}, answered up to {control.ack_seq}")
@@ -45,7 +49,10 @@ def state(seen: Look) -> None:
         st.text(" · ".join(part for part in now if part))
     if seen.run.audit.latency:
         st.text(seen.run.audit.latency)
-    if control.is_pending:
+    if control.by_hand:
+        st.text("The trainer does not answer. On its host, or where you may act on its job, one of:")
+        st.code(control.by_hand, language=None, wrap_lines=True)
+    elif control.is_pending:
         st.text("Sent; waiting for the trainer's answer. What you see above is what the trainer says, not what was asked.")
 
 
@@ -181,6 +188,8 @@ def body() -> None:
     with st.container(key="tv-card-control"):
         state(seen)
         buttons(seen)
+    supervisor_card(seen)
+    with st.container(key="tv-card-breaker"):
         breaker_card(seen)
     audit(seen)
 

@@ -18,7 +18,8 @@ class ControlState:
 
     state: running, pausing, paused, resuming, checkpointing, stopping, stopped, not_wired (no status file),
     silent (heartbeat too old), unreadable. sentence: what a person reads. can_act: buttons may be offered. supervisor: host of
-    the supervisor that starts this trainer, "" = none that is known.
+    the supervisor that starts this trainer, "" = none that is known. by_hand: what stops a trainer that does not answer, one command
+    a line, "" while it may still answer.
     """
 
     state: str
@@ -35,6 +36,7 @@ class ControlState:
     heartbeat_age_s: float | None = None
     since_ns: int | None = None
     supervisor: str = ""
+    by_hand: str = ""
 
 
 def unreadable(sentence: str) -> ControlState:
@@ -78,7 +80,7 @@ def describe(
     pending = is_pending(request, status)
     state = status.state
     sentence = _of_state(status, request)
-    if status.ended and state == "stopped":
+    if status.ended and state == "stopped" and status.how != "park":
         sentence = f"The trainer has ended{_at(status.step)}." if status.desired != "stopped" else sentence
     elif age_s > SILENT_AFTER_S:
         state = "silent"
@@ -109,15 +111,20 @@ def describe(
         heartbeat_age_s=age_s,
         since_ns=status.since_ns,
         supervisor=supervisor,
+        by_hand="\n".join(_commands(status)) if pending and "To stop it by hand: " in sentence else "",
     )
 
 
 def fallback_commands(status: ControlStatus | None) -> str:
     """How to stop a trainer that does not answer, as text to copy."""
-    commands = "scancel --signal=TERM JOBID"
-    if status is not None and status.pid and status.host:
-        commands = f"ssh {shlex.quote(status.host)} kill -TERM {status.pid}, or {commands}"
-    return commands + ", or kubectl delete pod POD"
+    return ", or ".join(_commands(status))
+
+
+def _commands(status: ControlStatus | None) -> list[str]:
+    here = (
+        [f"ssh {shlex.quote(status.host)} kill -TERM {status.pid}"] if status is not None and status.pid and status.host else []
+    )
+    return [*here, "scancel --signal=TERM JOBID", "kubectl delete pod POD"]
 
 
 def _of_state(status: ControlStatus, request: ControlRequest) -> str:
@@ -136,6 +143,10 @@ def _of_state(status: ControlStatus, request: ControlRequest) -> str:
         return f"Resuming{_at(step)}{who}."
     if status.state == "stopping":
         return f"Stopping: checkpoint{_at(step)}{who}."
+    if status.state == "stopped" and status.how == "park":
+        has_saved = step is not None and status.checkpoint_step == step
+        saved = f"checkpoint {step:,}" if has_saved else "without a checkpoint of this step"
+        return f"Parked{_at(step)}, {saved}{who}; its nodes are free. After a resume it has to be started again."
     if status.state == "stopped":
         stays = "; it will not start again before somebody resumes the run" if request.desired == "stopped" else ""
         return f"Stopped{_at(step)}{who}{stays}."

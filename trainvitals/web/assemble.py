@@ -36,6 +36,7 @@ from trainvitals.web.metrics import Row, is_about_metrics, last_rows, metrics_no
 from trainvitals.web.not_watched import not_watched
 from trainvitals.web.spool import SpoolNumbers
 from trainvitals.web.starts import StartReader
+from trainvitals.web.supervisor_view import supervisor_view
 from trainvitals.web.validation import ValidationReader
 from trainvitals.web.view import AttemptView, Check, ControlView, MetricNow, RunView
 
@@ -52,6 +53,7 @@ EVENT_READS: tuple[tuple[tuple[str, ...], int], ...] = (
     (("fault",), 300),
     (("data", "message", "phase"), 500),
     (("watch",), 100),
+    (("supervisor",), 500),
 )
 
 
@@ -187,6 +189,7 @@ def run_view(
         pinned=stored.pinned,
         rollback=way_back,
         pause=pause_of(run, facts, way_back),
+        supervisor=supervisor_view(facts.of_kind("supervisor"), settings.supervisor.restarts_per_day, now_ns),
         card=card_of(run, facts.checkpoints, stored, attempts, speed.step_s, inputs.last_step_time_ns),
         starts=(starts or StartReader()).of(
             store, run.name, attempts, facts.findings, stored.history, stored.checks, [one.attempt for one in made_of], now_ns

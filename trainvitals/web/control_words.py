@@ -5,9 +5,27 @@ from __future__ import annotations
 from trainvitals.incidents.verdict import gpu_hours
 from trainvitals.records import Event
 from trainvitals.web.format import span
-from trainvitals.web.view import RunView
+from trainvitals.web.view import ControlView, RunView
 
 LATE_AFTER_S = 15.0
+
+
+#: Ways through the states of a trainer; the first that holds the present state is shown.
+_WAYS = (
+    ("running", "pausing", "paused", "resuming"),
+    ("running", "stopping", "stopped"),
+    ("running", "checkpointing"),
+)
+
+
+def state_line(control: ControlView) -> str:
+    """Where the trainer stands on its way: ``○ running → ○ pausing → ● paused → ○ resuming``; "" when nobody knows."""
+    way = next((way for way in _WAYS if control.state in way), None)
+    if control.state == "running" and control.desired == "stopped":
+        way = _WAYS[1]
+    if way is None:
+        return ""
+    return " → ".join(f"{'●' if state == control.state else '○'} {state}" for state in way)
 
 
 def holder(run: RunView, now_ns: int) -> str:

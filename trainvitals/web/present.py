@@ -11,6 +11,7 @@ from trainvitals.records import NodeSample, Severity
 from trainvitals.schema import THROUGHPUT_METRICS
 from trainvitals.web import format as fmt
 from trainvitals.web.stale import data_age_s, verdict_now
+from trainvitals.web.supervisor_words import restart_fact
 from trainvitals.web.view import ControlView, MetricNow, RunView, Snapshot
 
 METRIC_LABELS: Mapping[str, str] = {
@@ -30,6 +31,8 @@ def band(snapshot: Snapshot, run: RunView, now_ns: int, refresh_s: float) -> dic
         facts.append(f"last step {fmt.step(run.last_step)}")
     if run.control.is_pending:
         facts.append(f"asked for: {run.control.desired}, not answered yet")
+    if restart := restart_fact(run, now_ns):
+        facts.append(restart)
     return {
         "word": verdict.word.value,
         "tone": verdict.tone,

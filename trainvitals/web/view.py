@@ -20,6 +20,7 @@ from trainvitals.incidents.verdict import Verdict as Verdict
 from trainvitals.incidents.verdict import VerdictWord as VerdictWord
 from trainvitals.records import CheckpointReport, Event, Finding, GpuSample, Incident, NodeSample, NonFinite, ResumeChoice
 from trainvitals.settings import RunSettings
+from trainvitals.web.supervisor_view import SupervisorView as SupervisorView
 
 
 @dataclass(frozen=True)
@@ -112,7 +113,7 @@ class RunView:
     took, by step. choices: what a restart would load. pinned: path -> where it is kept from deletion. rollback: the
     recommendation with its reasons. card: how well the run saves, point by point. starts: what each start went on from.
     pause: whether a pause would save first, and why. settings.breaker: the mode in force, as the watchdog tells it;
-    breaker_of_settings: what the settings file says.
+    breaker_of_settings: what the settings file says. supervisor: what whoever starts the trainer does.
     """
 
     settings: RunSettings
@@ -151,6 +152,7 @@ class RunView:
     starts: tuple[Start, ...] = ()
     audit: AuditView = field(default_factory=AuditView)
     breaker_of_settings: str = ""
+    supervisor: SupervisorView = field(default_factory=SupervisorView)
 
     @property
     def name(self) -> str:

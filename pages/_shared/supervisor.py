@@ -1,0 +1,26 @@
+"""The supervisor on the control page: who starts the trainer, how a restart goes, why it holds and what lets it go on."""
+
+import streamlit as st
+
+from pages._shared.state import Look
+from trainvitals.web.supervisor_words import phase_lines, recovery_words, supervisor_head, supervisor_state
+
+
+def supervisor_card(seen: Look) -> None:
+    """Nothing for a run that nobody supervises; else what its supervisor says, and the seconds so far."""
+    head = supervisor_head(seen.run, seen.now_ns)
+    if not head:
+        return
+    with st.container(key="tv-card-supervisor"):
+        st.text(head)
+        state = supervisor_state(seen.run, seen.now_ns)
+        if state:
+            with st.container(key="tv-alarm-supervisor" if seen.run.supervisor.state == "held" else "tv-state-supervisor"):
+                st.text(state)
+        lines = phase_lines(seen.run.supervisor, seen.now_ns)
+        if lines:
+            st.text("\n".join(lines))
+        recovery = recovery_words(seen.run, seen.now_ns)
+        if recovery:
+            with st.container(key="tv-strong-supervisor"):
+                st.text(recovery)
