@@ -253,5 +253,5 @@ def test_the_file_reads_as_the_protocol_says(tmp_path):
     assert document == {
         "schema": 1, "run_id": "r1", "seq": 1, "action": "pause", "desired": "paused", "checkpoint_request": 0,
         "issued_at": "2026-01-02T03:04:05.000000000Z", "expires_at": "2026-01-02T03:14:05.000000000Z",
-        "valid_from_step": None, "save": None, "by": "alice", "source": "cli", "reason": "loss spike",
+        "valid_from_step": None, "save": None, "how": None, "by": "alice", "source": "cli", "reason": "loss spike",
     }  # fmt: skip

@@ -18,6 +18,7 @@ from trainvitals.cli.breaker import set_mode
 from trainvitals.clock import SystemClock
 from trainvitals.control import ControlRequest, ControlStatus, init, look, read_request, read_status, supervised
 from trainvitals.control.audited import ask
+from trainvitals.control.records import HOW
 from trainvitals.control.requests import BREAKER_MODES
 from trainvitals.control.rollback import rollback_commands
 from trainvitals.control.sharing import group_id, share
@@ -61,6 +62,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="pause without saving first, so that no older checkpoint is deleted for the new one",
     )
     parser.add_argument(
+        "--how", choices=HOW, help="of a pause. hold: wait on the nodes; park: save, end with exit code 75 and give the nodes back "
+        "(default: as the trainer is set up)",
+    )  # fmt: skip
+    parser.add_argument(
         "--group", default="", metavar="G", help="init: the group that trainer and dashboard share, when they are different users"
     )
     parser.add_argument("--expires", type=seconds, metavar="S", help="not carried out when the trainer sees it later than this")
@@ -89,7 +94,7 @@ def run(args: argparse.Namespace) -> int:
         require_operator(run_dir, args.run_name, args.action, args.by, args.reason, args.config)
         asked = ask(
             run_dir, args.run_name, action=args.action, by=args.by, source="cli", reason=args.reason,
-            expected_seq=args.expected_seq, expires_s=args.expires, save=False if args.no_save else None,
+            expected_seq=args.expected_seq, expires_s=args.expires, save=False if args.no_save else None, how=args.how,
         )  # fmt: skip
     except ControlConflict as error:
         return _say(args, REFUSED, "conflict", str(error), _request_or_none(run_dir))

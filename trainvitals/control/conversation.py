@@ -13,7 +13,7 @@ import time
 from trainvitals import __version__
 from trainvitals.clock import Clock
 from trainvitals.control import files
-from trainvitals.control.records import UNDERSTANDS, ControlRequest, ControlStatus
+from trainvitals.control.records import UNDERSTANDS, UNDERSTANDS_PARKING, ControlRequest, ControlStatus
 from trainvitals.control.request import read_request, read_status
 from trainvitals.control.rules import CLOCK_SLACK_S, Received, has_expired, objection
 from trainvitals.errors import TrainvitalsError
@@ -22,14 +22,20 @@ HEARTBEAT_S = 1.0
 
 
 class Conversation:
-    """received: the newest request that counts, None before there is one. state: what the status file says."""
+    """received: the newest request that counts, None before there is one. state: what the status file says.
 
-    def __init__(self, run_dir: str | os.PathLike[str], run: str, clock: Clock, poll_s: float) -> None:
+    was_parked: the start before this one ended for a pause.
+    """
+
+    def __init__(self, run_dir: str | os.PathLike[str], run: str, clock: Clock, poll_s: float, can_park: bool = False) -> None:
         self.first_look = threading.Event()
         self.received: Received | None = None
         self.state = "running"
         self.refused_seq = 0
         self.checkpoint_done = 0
+        self.was_parked = False
+        self._how = ""
+        self._understands = UNDERSTANDS_PARKING if can_park else UNDERSTANDS
         self._run_dir = run_dir
         self._run = run
         self._clock = clock
@@ -82,9 +88,12 @@ class Conversation:
         source: str | None = None,
         reason: str | None = None,
         pause_ended: bool = False,
+        how: str = "",
     ) -> None:
-        """Take over what is given and have it written soon. ``done``: the request that was carried out."""
+        """Take over what is given and have it written soon. ``done``: the request that was carried out. how: of the pause."""
         with self._lock:
+            if state is not None:
+                self._how = how
             if state is not None and state != self.state:
                 self.state = state
                 self._since_ns = self._clock.time_ns()
@@ -212,6 +221,7 @@ class Conversation:
             self.refused_seq, self._refusal = before.refused_seq, before.refusal
             self.checkpoint_done, self._checkpoint_step = before.checkpoint_done, before.checkpoint_step
             self._heartbeat_seq = before.heartbeat_seq
+            self.was_parked = before.how == "park"
 
     def _look(self) -> None:
         now_s = self._clock.monotonic_s()
@@ -300,8 +310,9 @@ class Conversation:
             host=os.uname().nodename,
             bad_reads=self._bad_reads,
             ended=is_last,
+            how=self._how,
             hook_version=__version__,
-            understands=UNDERSTANDS,
+            understands=self._understands,
         )
 
     def _warn(self, sentence: str) -> None:

@@ -16,6 +16,10 @@ SCHEMA = 1
 SCHEMAS = (1,)
 #: Keys of a request that a client obeys beyond those of the first version; a client that does not know them ignores them.
 UNDERSTANDS = ("save",)
+#: Only where the training loop can be left and started again.
+UNDERSTANDS_PARKING = (*UNDERSTANDS, "how")
+#: Ways to pause: stay and wait, or save, end with exit code 75 and give the nodes back.
+HOW = ("hold", "park")
 DESIRED = ("running", "paused", "stopped")
 STATES = ("running", "pausing", "paused", "resuming", "checkpointing", "stopping", "stopped")
 MAX_NAME = 200
@@ -30,7 +34,8 @@ class ControlRequest:
     expires_at_ns: not applied after this moment (None = never). valid_from_step: not applied before this step.
     source: ui, cli, webhook, breaker. action: the word that made this request, for the audit.
     save: whether a pause saves first; None = the trainer decides, which it does by saving. A client that does not know the key
-    saves, too (``ControlStatus.understands``). audit_n, audit_hash: this request's record in the audit, 0 = it has none.
+    saves, too (``ControlStatus.understands``). how: of a pause, hold or park; None = the trainer decides. A client that does not know
+    the key holds. audit_n, audit_hash: this request's record in the audit, 0 = it has none.
     """
 
     run: str = ""
@@ -46,6 +51,7 @@ class ControlRequest:
     expires_at_ns: int | None = None
     valid_from_step: int | None = None
     save: bool | None = None
+    how: str | None = None
     audit_n: int = 0
     audit_hash: str = ""
 
@@ -64,6 +70,7 @@ class ControlRequest:
                 "expires_at": None if self.expires_at_ns is None else to_rfc3339(self.expires_at_ns),
                 "valid_from_step": self.valid_from_step,
                 "save": self.save,
+                "how": self.how,
                 "by": self.by,
                 "source": self.source,
                 "reason": self.reason,
@@ -89,6 +96,7 @@ class ControlRequest:
             expires_at_ns=document.time_ns(raw, "expires_at", where),
             valid_from_step=document.optional_count(raw, "valid_from_step", where),
             save=document.optional_flag(raw, "save", where),
+            how=None if raw.get("how") is None else document.choice(raw, "how", where, HOW),
             audit_n=document.count(raw, "audit_n", where, 0),
             audit_hash=document.text(raw, "audit_hash", where, MAX_NAME),
         )
@@ -102,7 +110,8 @@ class ControlStatus:
     thread; applied_seq: highest carried out at a step boundary; refused_seq and refusal: the last one that was received
     and not carried out, and why. step, step_age_s: last step ended, and seconds since then on the trainer's monotonic
     clock at the heartbeat (a hung step shows here while the heartbeat goes on). ended: the process said good-bye.
-    bad_reads: looks at control.json that gave nothing usable. understands: keys of a request beyond the first ones that this
+    bad_reads: looks at control.json that gave nothing usable. how: "hold" while paused, "park" when the trainer ended for a pause
+    (its state is stopped then), else "". understands: keys of a request beyond the first ones that this
     client obeys.
     """
 
@@ -133,6 +142,7 @@ class ControlStatus:
     host: str = ""
     bad_reads: int = 0
     ended: bool = False
+    how: str = ""
     hook_version: str = ""
     schemas: tuple[int, ...] = SCHEMAS
     understands: tuple[str, ...] = ()
@@ -170,6 +180,7 @@ class ControlStatus:
                 "host": self.host,
                 "bad_reads": self.bad_reads,
                 "ended": self.ended,
+                "how": self.how,
                 "hook_version": self.hook_version,
                 "understands": list(self.understands),
             }
@@ -218,6 +229,7 @@ class ControlStatus:
             host=document.text(raw, "host", where, None),
             bad_reads=document.count(raw, "bad_reads", where, 0),
             ended=ended,
+            how=document.text(raw, "how", where, MAX_NAME),
             hook_version=document.text(raw, "hook_version", where, None),
             schemas=tuple(schemas),
             understands=tuple(understands),

@@ -11,7 +11,7 @@ from trainvitals.clock import Clock, SystemClock
 from trainvitals.control import files
 from trainvitals.control.audit_head import Head
 from trainvitals.control.document import checked_text
-from trainvitals.control.records import MAX_NAME, MAX_REASON, ControlRequest, ControlStatus
+from trainvitals.control.records import HOW, MAX_NAME, MAX_REASON, ControlRequest, ControlStatus
 from trainvitals.control.supervised import supervisor_host
 from trainvitals.control.view import ControlState, describe, unreadable
 from trainvitals.errors import ControlConflict, ControlError, InputError
@@ -96,15 +96,19 @@ def submit(
     clock: Clock | None = None,
     expires_s: float | None = None,
     save: bool | None = None,
+    how: str | None = None,
     audit: Callable[[ControlRequest], Head] | None = None,
+    request_id: str = "",
 ) -> ControlRequest:
     """Ask for ``pause``, ``resume``, ``checkpoint`` or ``stop``; returns the request that now stands in ``control.json``.
 
     expected_seq: the sequence number the person was looking at; ``ControlConflict`` when another stands there by now, or
     when somebody else takes the next number at the same moment. Asking for what is desired already changes nothing and
     returns the present request, unless the trainer refused it, it has expired, or the action is ``checkpoint``.
-    save: of a pause, whether the trainer saves first; None leaves it to the trainer, which saves.
+    save: of a pause, whether the trainer saves first; None leaves it to the trainer, which saves. how: of a pause, "hold" or "park";
+    None leaves it to the trainer, and to how the run is paused already.
     audit: called with the request before it is written; its record's head goes into the request, and what it raises ends this.
+    request_id: of a request that came from elsewhere, "" = a new one (``control.once`` tells whether it stands already).
     ``by`` and ``reason`` are required (``ControlError``): a pause without a name cannot be asked about.
     """
     clock = clock or SystemClock()
@@ -114,6 +118,8 @@ def submit(
         raise ControlError(f"The circuit breaker may only {' or '.join(BREAKER_ACTIONS)}; to {action} is for a person.")
     if expires_s is not None and not 0 < expires_s < 1e9:
         raise ControlError(f"expires_s must be a number of seconds above 0, not {expires_s!r}.")
+    if how is not None and (how not in HOW or action != "pause"):
+        raise ControlError(f"how must be one of {', '.join(HOW)}, and only of a pause, not {how!r} of a {action}.")
     by = checked_text("by", by, MAX_NAME)
     reason = checked_text("reason", reason, MAX_REASON)
     source = checked_text("source", source, MAX_NAME)
@@ -133,7 +139,8 @@ def submit(
     desired = ACTIONS[action] or (status.desired if is_foreign and status is not None else present.desired)
     was_refused = status is not None and status.refused_seq == present.seq
     is_over = present.expires_at_ns is not None and present.expires_at_ns < now_ns
-    stands = desired == present.desired and not is_foreign and not was_refused and not is_over
+    is_as_wanted = desired == present.desired and (how is None or how == present.how)
+    stands = is_as_wanted and not is_foreign and not was_refused and not is_over
     if stands and action != "checkpoint":
         return present
     request = ControlRequest(
@@ -146,10 +153,11 @@ def submit(
         source=source,
         reason=reason,
         action=action,
-        request_id=_request_id(),
+        request_id=request_id or _request_id(),
         issued_at_ns=now_ns,
         expires_at_ns=None if expires_s is None else now_ns + round(expires_s * 1e9),
         save=save if action == "pause" else None,
+        how=present.how if action == "checkpoint" and desired == present.desired and not is_foreign else how,
     )
     if audit is not None:
         head = audit(request)

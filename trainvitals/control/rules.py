@@ -54,10 +54,24 @@ def has_expired(received: Received, now_ns: int, now_s: float) -> bool:
     return not received.is_fresh and now_ns > request.expires_at_ns + CLOCK_SLACK_S * 1e9
 
 
+def is_bare(request: ControlRequest, checkpoint_done: int) -> bool:
+    """A pause that must not save: the trainer's own retention would delete an older checkpoint for this one."""
+    return request.desired == "paused" and request.save is False and request.checkpoint_request <= checkpoint_done
+
+
+def wants_save(received: Received, checkpoint_done: int) -> bool:
+    """Carrying this out begins with a checkpoint, where one can be made."""
+    request = received.request
+    if received.was_applied or is_bare(request, checkpoint_done):
+        return False
+    return request.desired != "running" or request.checkpoint_request > checkpoint_done
+
+
 def refusal_to_start(request: ControlRequest) -> str:
-    """What a trainer prints when a stopped run is started; names who stopped it and why."""
+    """What a trainer prints when a stopped or parked run is started; names who did that and why."""
+    word = "parked" if request.desired == "paused" else "stopped"
     who = request.by or "somebody"
     return (
-        f"The run was stopped by {who} ({request.reason or 'no reason given'}; seq {request.seq}) and stays stopped until "
+        f"The run was {word} by {who} ({request.reason or 'no reason given'}; seq {request.seq}) and stays {word} until "
         f"somebody resumes it: python -m trainvitals control resume RUN_DIR --by WHO --reason WHY"
     )
