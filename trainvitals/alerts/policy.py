@@ -21,6 +21,8 @@ from trainvitals.settings_alerts import TargetSettings
 #: Notices to one target within a minute, of critical ones and of the others each, before the rest becomes one summary.
 PER_MINUTE = 6
 MINUTE_NS = 60 * 10**9
+#: What healed and began longer ago than this is history, which was only read now.
+HISTORY_NS = 48 * 3600 * 10**9
 #: Incidents whose targets are kept in mind; beyond it the oldest is forgotten, and counted.
 MAX_OPEN = 100
 _NEWS = (NoticeKind.OPENED, NoticeKind.ESCALATED, NoticeKind.REOPENED)
@@ -80,7 +82,7 @@ class Policy:
 
     def take(self, notice: Notice, now: Now, *, silenced_until_ns: int = 0, is_healed: bool = False) -> list[Delivery]:
         """What is to be delivered now because of ``notice``. silenced_until_ns: UTC, 0 = no silence covers its incident. is_healed:
-        a restart mended it before anybody was told."""
+        it was over before anybody was told, so it is a line of the day's summary."""
         if notice.kind in _NEWS:
             return self._news(notice, now, silenced_until_ns)
         if notice.kind is NoticeKind.ACKNOWLEDGED:
@@ -280,6 +282,8 @@ class Policy:
         return [Delivery(summary(heap, why, name, number, now.wall_ns), name)]
 
     def _heal(self, notice: Notice, now: Now) -> None:
+        if now.wall_ns - notice.opened_at_ns > HISTORY_NS:
+            return
         for name, target in self._targets.items():
             if any(fnmatch.fnmatchcase(notice.run, glob) for glob in target.runs):
                 heap = self._healed.setdefault(name, Heap(day=day(target, now.wall_ns)))

@@ -12,7 +12,7 @@ from trainvitals.records import Severity
 #: Why they wait; the rule of the summary, in whose words it is told.
 QUIET, FLOOD, HEALED = "summary_quiet", "summary_flood", "summary_healed"
 WHY: Mapping[str, str] = {
-    QUIET: "held back in quiet hours", FLOOD: "in one minute, too many to tell one by one", HEALED: "healed by a restart",
+    QUIET: "held back in quiet hours", FLOOD: "in one minute, too many to tell one by one", HEALED: "over before anybody had to be told",
 }  # fmt: skip
 #: Notices that a heap keeps in full and a summary names, the newest; those before are counted.
 MAX_KEPT = 20

@@ -113,7 +113,7 @@ CHECKS: Mapping[str, str] = MappingProxyType(
 
 #: Rule of a summary -> what it sums up.
 SUMMARIES: Mapping[str, str] = MappingProxyType(
-    {"summary_quiet": "免打扰时段内", "summary_flood": "短时间内告警过多，", "summary_healed": "自动重启后已恢复，"}
+    {"summary_quiet": "免打扰时段内", "summary_flood": "短时间内告警过多，", "summary_healed": "已自行恢复、无需处理的"}
 )
 
 LABELS: Mapping[str, str] = MappingProxyType(
