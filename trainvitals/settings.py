@@ -27,6 +27,7 @@ from trainvitals.settings_sections import (
     DashboardSettings,
     FormatSettings,
     GpuSettings,
+    IncidentSettings,
     InfluxdbSettings,
     LoginSettings,
     LogSettings,
@@ -68,6 +69,7 @@ class Settings:
     alert_targets: Mapping[str, TargetSettings] = field(default_factory=dict)
     breaker: BreakerSettings = field(default_factory=BreakerSettings)
     watch: WatchSettings = field(default_factory=WatchSettings)
+    incidents: IncidentSettings = field(default_factory=IncidentSettings)
     logs: LogSettings = field(default_factory=LogSettings)
     formats: Mapping[str, FormatSettings] = field(default_factory=dict)
     gpu: GpuSettings = field(default_factory=GpuSettings)

@@ -120,6 +120,15 @@ class FormatSettings:
 
 
 @dataclass(frozen=True)
+class IncidentSettings:
+    """``[incidents]``: when what happens to an incident is told, and what is kept of it. Details: docs/incidents.md."""
+
+    mend_s: float = setting(600.0, "seconds that a supervisor has to mend a death before anybody is told of it, 0 = none")
+    end_s: float = setting(120.0, "seconds that an end must last before it is told; each return of the trouble doubles them")
+    pages_kept: int = setting(100, "closed incidents whose pages are kept in the run directory")
+
+
+@dataclass(frozen=True)
 class LogSettings:
     """``[logs]``: what is read and kept of the logs when a trainer died."""
 
@@ -294,6 +303,7 @@ SECTIONS: Mapping[str, type] = MappingProxyType(
         "alerts": AlertSettings,
         "breaker": BreakerSettings,
         "watch": WatchSettings,
+        "incidents": IncidentSettings,
         "logs": LogSettings,
         "gpu": GpuSettings,
         "retention": RetentionSettings,

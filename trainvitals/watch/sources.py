@@ -28,7 +28,20 @@ HOOK_FILE = "metrics.rank00000.jsonl"
 SUPERVISOR_FILE = "supervisor.events.jsonl"
 #: What only the watchdog may say: from a trainer's file it is a message.
 OWN_KINDS = frozenset(
-    {"finding", "incident", "breaker", "checkpoint", "verification", "postmortem", "pointer", "pin", "room", "supervisor"}
+    {
+        "finding",
+        "incident",
+        "breaker",
+        "checkpoint",
+        "verification",
+        "postmortem",
+        "pointer",
+        "pin",
+        "room",
+        "supervisor",
+        "acknowledgement",
+        "silence",
+    }
 )
 #: More starts than this within a minute are no restarts: two trainers write one file.
 STARTS_PER_MINUTE = 20
