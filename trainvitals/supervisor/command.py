@@ -7,15 +7,19 @@ from collections.abc import Mapping, Sequence
 
 from trainvitals.errors import InputError
 
-PLACEHOLDERS = ("{resume_from}", "{step}", "{skip_samples}")
+PLACEHOLDERS = ("{resume_from}", "{step}", "{skip_samples}", "{exclude}", "{nodes}")
 RESUME_VARIABLE = "TRAINVITALS_RESUME_FROM"
 STEP_VARIABLE = "TRAINVITALS_RESUME_STEP"
 SKIP_VARIABLE = "TRAINVITALS_SKIP_SAMPLES"
+EXCLUDE_VARIABLE = "TRAINVITALS_EXCLUDE_NODES"
+NODES_VARIABLE = "TRAINVITALS_NODES"
 _PLACEHOLDER = re.compile("|".join(map(re.escape, PLACEHOLDERS)))
 _SKIP = re.compile(r"(\d{1,18}):(\d{1,18})", re.ASCII)
 
 
-def filled(template: Sequence[str], resume_from: str | None, step: int | None, skip_samples: str = "") -> list[str]:
+def filled(
+    template: Sequence[str], resume_from: str | None, step: int | None, skip_samples: str = "", exclude: str = "", nodes: int = 0
+) -> list[str]:
     """The arguments of one start. A value that there is none of takes its argument away, and an option before it that stands alone:
     ``--resume {resume_from}`` is left out whole by a start from scratch, ``--resume={resume_from}`` too.
 
@@ -25,6 +29,7 @@ def filled(template: Sequence[str], resume_from: str | None, step: int | None, s
         raise InputError("The checkpoint's path is empty or holds a NUL character; no program can be given it.")
     values = {
         "{resume_from}": resume_from, "{step}": None if step is None else str(step), "{skip_samples}": skip_samples or None,
+        "{exclude}": exclude or None, "{nodes}": str(nodes) if nodes else None,
     }  # fmt: skip
     arguments: list[str] = []
     for one in template:
@@ -37,9 +42,14 @@ def filled(template: Sequence[str], resume_from: str | None, step: int | None, s
     return arguments
 
 
-def variables(resume_from: str | None, step: int | None, skip_samples: str = "") -> Mapping[str, str]:
+def variables(
+    resume_from: str | None, step: int | None, skip_samples: str = "", exclude: str = "", nodes: int = 0
+) -> Mapping[str, str]:
     """What the trainer finds in its environment, whatever its command names."""
-    told = {RESUME_VARIABLE: resume_from, STEP_VARIABLE: None if step is None else str(step), SKIP_VARIABLE: skip_samples}
+    told = {
+        RESUME_VARIABLE: resume_from, STEP_VARIABLE: None if step is None else str(step), SKIP_VARIABLE: skip_samples,
+        EXCLUDE_VARIABLE: exclude, NODES_VARIABLE: str(nodes) if nodes else "",
+    }  # fmt: skip
     return {name: value for name, value in told.items() if value}
 
 

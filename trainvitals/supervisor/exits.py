@@ -23,6 +23,8 @@ class Policy:
     deaths: int = 0
 
 
+#: What ranks and launchers tell that only follows; a scheduler that lost a node knows why.
+FOLLOWERS = ("nccl_timeout", "network", "process_failed", "cancelled", "killed", "unknown")
 #: What follows each kind of end; the kinds of faults are those of ``logs.faults``.
 POLICIES: Mapping[str, Policy] = MappingProxyType(
     {
@@ -58,6 +60,15 @@ POLICIES: Mapping[str, Policy] = MappingProxyType(
 
 
 @dataclass(frozen=True, slots=True)
+class Scheduler:
+    """What the scheduler says of an end. is_sure: it knows better than the logs; else it counts only where these tell no cause."""
+
+    kind: str
+    text: str
+    is_sure: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Evidence:
     """code: of the trainer, negative = ended by that signal, None = not known. ended_by_us: "" or why the supervisor ended it
     (hang, rollback, shutdown, resumed_behind). is_stop_asked: the run is asked to be stopped. end_reason: what the trainer told
@@ -71,6 +82,7 @@ class Evidence:
     nonfinite_at_step: int | None = None
     faulty_nodes: int = 0
     wide_area_nodes: int = 0
+    scheduler: Scheduler | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +109,9 @@ def classify(evidence: Evidence) -> Exit:
     if evidence.wide_area_nodes and evidence.faulty_nodes >= evidence.wide_area_nodes:
         return Exit("wide_area", f"{evidence.faulty_nodes:,} nodes have a fault at once; the trainer {how}")
     kind, told = _from_logs(evidence)
+    scheduler = evidence.scheduler
+    if scheduler is not None and (scheduler.is_sure or kind in ("", *FOLLOWERS)):
+        kind, told = scheduler.kind, scheduler.text + (f"; {told}" if told else "")
     if not kind and evidence.nonfinite_at_step is not None:
         kind, told = "numerics", f"the loss was no number at step {evidence.nonfinite_at_step:,}"
     if kind in ("", "exception") and evidence.nonfinite_at_step is not None:

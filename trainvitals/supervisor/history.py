@@ -26,6 +26,8 @@ class Start:
     resume_from, resume_step: the checkpoint that it was told, None = from scratch. pid, began: its keeper. hook_offset: bytes that
     the hook's file had before. safe_step: newest checkpoint that was safe when it ended. kind, sentence: how it ended, "" = it has
     not. loaded_ns: it told that it resumed. caught_up_ns: it passed the highest step before. recovered_ns: see ``recovery``.
+    road: how it was started under Slurm, "" = not; running_ns: its job left the queue; nodes: how many it had; bad_nodes: names that
+    its end was put down to, joined by commas.
     """
 
     number: int
@@ -51,6 +53,10 @@ class Start:
     sentence: str = ""
     safe_step: int | None = None
     nonfinite_step: int | None = None
+    road: str = ""
+    running_ns: int | None = None
+    nodes: int = 0
+    bad_nodes: str = ""
 
     @property
     def is_over(self) -> bool:

@@ -8,7 +8,9 @@ from statistics import median
 
 from trainvitals.supervisor.history import Start
 
-PHASES = ("start", "load", "first_step", "caught_up")
+PHASES = ("queue", "start", "load", "first_step", "caught_up")
+#: Roads on which a start waits in a queue first.
+QUEUED = ("resubmit", "requeue")
 #: Starts whose times make the usual ones: the newest.
 USUAL_OF = 10
 RATE_SHARE = 0.98
@@ -28,7 +30,7 @@ class Phase:
 
 def durations_s(start: Start) -> Mapping[str, float]:
     """Seconds of the phases that ended. A trainer that tells no load has its time in ``first_step``."""
-    marks = (start.started_ns, start.opened_ns, start.loaded_ns, start.first_step_ns, start.caught_up_ns)
+    marks = (start.started_ns, start.running_ns, start.opened_ns, start.loaded_ns, start.first_step_ns, start.caught_up_ns)
     found: dict[str, float] = {}
     before = marks[0]
     for name, at in zip(PHASES, marks[1:], strict=True):
@@ -46,7 +48,7 @@ def phases(starts: Sequence[Start], now_ns: int) -> tuple[Phase, ...]:
     usual = usual_s(earlier)
     done = durations_s(last)
     found = [Phase(name, done[name], usual[name], True) for name in PHASES if name in done]
-    after = max((PHASES.index(name) + 1 for name in done), default=0)
+    after = max((PHASES.index(name) + 1 for name in done), default=0 if last.road in QUEUED else 1)
     if after < len(PHASES) and last.ended_ns is None:
         spent_s = max(0.0, (now_ns - last.started_ns) / 1e9 - sum(done.values()))
         found.append(Phase(PHASES[after], spent_s, usual[PHASES[after]], False))
