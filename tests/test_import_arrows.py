@@ -47,6 +47,7 @@ LIBRARY_OF = {
     "trainvitals/hook/torch_loop.py": {"torch"},
     "trainvitals/hook/torch_world.py": {"torch"},
     "trainvitals/hook/checksum.py": {"torch"},
+    "trainvitals/hook/group_control.py": {"torch"},
 }
 OUTSIDE_OF = {
     "streamlit": {"pages", "app"},
@@ -144,7 +145,7 @@ def test_the_hook_needs_only_the_standard_library():
 
 def test_no_other_file_imports_what_needs_a_trainers_library():
     """Importing the hook must work where neither torch nor a trainer is installed."""
-    needy = {"huggingface", "lightning", "torch_loop", "torch_world", "device_values", "checksum"}
+    needy = {"huggingface", "lightning", "torch_loop", "torch_world", "device_values", "checksum", "group_control"}
     for path in CORE:
         if path.parent.name == "hook" and path.stem in needy:
             continue

@@ -113,6 +113,10 @@ class ControlClient:
         """Of a program whose loop was left: 75 when it was parked (or stays parked), else 0."""
         return PARK_CODE if self._answer == "park" else 0
 
+    def step_ended(self, step: int) -> None:
+        """For the heartbeat alone: a step at whose end nothing is obeyed."""
+        self._conversation.step_ended(step)
+
     def wants_save(self, step: int) -> bool:
         """For a trainer that saves by itself: whether what was asked for begins with a checkpoint at this step. Holds nothing."""
         try:
@@ -136,7 +140,8 @@ class ControlClient:
         """The ranks can no longer act as one: refuse what is outstanding, and say why; training goes on by itself."""
         talk = self._conversation
         received = talk.received
-        if received is not None and received is not self._handled:
+        is_midway = talk.state in ("pausing", "stopping", "checkpointing")
+        if received is not None and (received is not self._handled or is_midway):
             self._handled = received
             if not received.was_applied:
                 talk.refuse(received, sentence)
