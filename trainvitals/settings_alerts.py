@@ -26,6 +26,8 @@ class AlertSettings:
         "", "file with the address that is called while watch works, so that its silence is noticed elsewhere; empty = none"
     )
     heartbeat_s: float = setting(60.0, "seconds between two such calls")
+    heartbeat_proxy: str = setting("", "HTTP proxy for these calls; those of the environment are not used", is_shown=False)
+    heartbeat_allow_private: bool = setting(False, "allow an address in your own network for them")
     runbook_url: str = setting("", "address of your runbook, with {rule} for the rule that fired; empty = none")
     watch_silent_s: float = setting(60.0, "seconds without a heartbeat of a run's watch after which the dashboard tells it")
     banner: bool = setting(True, "a red line on every page while no target that pages works or is configured")
@@ -51,7 +53,9 @@ class TargetSettings:
     quiet_timezone: str = setting("UTC", "time zone of quiet_hours")
     escalate_to: str = setting("", "target that is told as well when nobody acknowledges in time; empty = none")
     escalate_after_s: int = setting(900, "seconds without an acknowledgement before that")
-    proxy: str = setting("", "HTTP proxy for this target, such as http://proxy:3128; those of the environment are not used")
+    proxy: str = setting(
+        "", "HTTP proxy for this target, such as http://proxy:3128; those of the environment are not used", is_shown=False
+    )
     allow_private: bool = setting(False, "allow addresses of private networks and of this machine, and http to this machine")
     ca_file: str = setting("", "certificates to check the receiver's with, empty = those of this system")
 
