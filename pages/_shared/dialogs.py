@@ -3,19 +3,19 @@
 import streamlit as st
 
 from pages._shared.state import Look, the_poller
+from pages._shared.supervisor import SENT_BACK_KEY, SentBack
 from pages._shared.text import plain
 from pages._shared.who import asked_by, is_operator, keep_name, who, who_field
 from trainvitals.control.rollback import rollback_commands
 from trainvitals.web import format as fmt
-from trainvitals.web.actions import ACTIONS, Outcome, ask, go_back, is_supervised
+from trainvitals.web.actions import ACTIONS, Outcome, ask, go_back
+from trainvitals.web.control_words import resume_meaning
 from trainvitals.web.present import possible_actions, rollback_cost
 
 OUTCOME_KEY = "tv_outcome"
 
 _MEANING = {
     "pause": "The trainer finishes its step, then holds its GPUs until somebody resumes it.",
-    "resume": "The trainer goes on from where it stands, with the weights it has in memory. This is no way back: "
-    "damaged weights stay damaged.",
     "checkpoint": "The trainer saves a checkpoint after its present step and goes on.",
 }
 
@@ -71,7 +71,8 @@ def _ask_form(seen: Look, action: str) -> None:
     control = seen.run.control
     st.text(f"{seen.run.name}\nNow: {control.sentence}")
     saving = seen.run.pause.why
-    st.text(_MEANING[action] + (f" {saving[0].upper()}{saving[1:]}." if action == "pause" else ""))
+    meaning = resume_meaning(control) if action == "resume" else _MEANING[action]
+    st.text(meaning + (f" {saving[0].upper()}{saving[1:]}." if action == "pause" else ""))
     nonce = f"{seen.run.name}/{action}/{control.seq}/{seen.now_ns}"
     with st.form("tv_ask_form", border=False):
         who_field("Who asks", "tv_ask_who")
@@ -104,7 +105,7 @@ def _roll_back(seen: Look) -> None:
             "Its path holds control characters, so there is no command to copy: a terminal would act on them. Type it by hand."
         )
         return
-    if is_supervised(the_poller().settings, seen.run.name):
+    if seen.run.control.supervisor:
         _go_back_form(seen, safe.path, fmt.step(safe.step))
         return
     st.text("Nothing is done from here: your scheduler starts the trainer. On its host, from the checkout:")
@@ -124,9 +125,11 @@ def _submit_back(run_name: str, to: str, nonce: str) -> None:
     if not by.name or not reason.strip():
         st.session_state[OUTCOME_KEY] = Outcome(False, "Say who you are and why: both are kept with the request.")
         return
-    outcome = go_back(the_poller().settings, run_name, to, by, reason)
+    poller = the_poller()
+    outcome = go_back(poller.settings, run_name, to, by, reason)
     st.session_state[OUTCOME_KEY] = outcome
     if outcome.is_done:
+        st.session_state[SENT_BACK_KEY] = SentBack(run_name, outcome.request_id, poller.now_ns())
         keep_name(by)
         st.session_state["tv_done_nonce"] = nonce
 

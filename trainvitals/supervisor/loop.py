@@ -337,8 +337,8 @@ class Supervisor:
 
     def _take_wishes(self) -> None:
         taken = wishes.take(self._run, self._history, self._hashes, self._clock, self._settings.verify_s, self._save_wish)
-        for state, text in taken:
-            self._desk.tell(state, text)
+        for state, text, request in taken:
+            self._desk.tell(state, text, request=request)
 
     def _save_wish(self, wish: history.Wish) -> None:
         self._history = replace(self._history, wish=wish)

@@ -21,13 +21,13 @@ from trainvitals.supervisor.progress import Progress
 
 def take(
     run: RunSettings, history: History, store: HashStore, clock: Clock, verify_s: float, keep: Callable[[Wish], None]
-) -> list[tuple[str, str]]:
-    """(state, sentence) of what was taken or refused. ``keep`` remembers a wish before its file is taken away."""
-    told: list[tuple[str, str]] = []
+) -> list[tuple[str, str, str]]:
+    """(state, sentence, id of the request) of what was taken or refused. ``keep`` remembers a wish before its file is taken away."""
+    told: list[tuple[str, str, str]] = []
     try:
         names = supervised.waiting(run.dir)
     except OSError as error:
-        return [("trouble", f"the requests cannot be read: {error.strerror or error}")] if names_matter(error) else []
+        return [("trouble", f"the requests cannot be read: {error.strerror or error}", "")] if names_matter(error) else []
     wish = history.wish
     for name in names:
         request: WatchRequest | None = None
@@ -84,12 +84,13 @@ def _is_below(path: str, directory: str) -> bool:
 
 def _answer(
     run: RunSettings, name: str, request: WatchRequest | None, outcome: str, sentence: str, clock: Clock
-) -> list[tuple[str, str]]:
+) -> list[tuple[str, str, str]]:
+    identifier = request.id if request is not None else ""
     try:
         supervised.settle(run.dir, Answer(name, outcome, sentence, clock.time_ns(), request))
     except (ControlError, OSError) as error:
-        return [("trouble", f"the request {name} cannot be answered: {error}")]
-    return [("taken" if outcome == "applied" else "refused", sentence)]
+        return [("trouble", f"the request {name} cannot be answered: {error}", identifier)]
+    return [("taken" if outcome == "applied" else "refused", sentence, identifier)]
 
 
 def after_end(history: History, progress: Progress, start: Start) -> History:

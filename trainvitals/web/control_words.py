@@ -75,5 +75,36 @@ def breaker_fate(run: RunView, request_id: str, sent_at_ns: int, now_ns: int) ->
     return f"Sent {span(age_s)} ago and not applied yet: does the watchdog of this run still run?"
 
 
+def go_back_fate(run: RunView, request_id: str, sent_at_ns: int, now_ns: int) -> str:
+    """What became of the way back that was asked for, from the supervisor's own events; "" once the start from there is told."""
+    told = next((event for event in run.events if event.data.get("request") == request_id), None)
+    if told is not None and told.data.get("state") == "refused":
+        return f"Refused by the supervisor: {told.text}"
+    if told is not None:
+        is_begun = run.supervisor.started_ns is not None and run.supervisor.started_ns > (told.time_ns or 0)
+        return "" if is_begun else f"The supervisor has taken it: {told.text}"
+    age_s = (now_ns - sent_at_ns) / 1e9
+    if age_s <= LATE_AFTER_S:
+        return "Way back asked for; the supervisor looks at the checkpoint."
+    return f"Way back asked for {span(age_s)} ago and not answered yet: a large checkpoint takes its time; does the supervisor still run?"
+
+
+def resume_meaning(control: ControlView) -> str:
+    """What "resume" does now."""
+    if control.state not in ("stopped", "silent", "not_wired"):
+        return (
+            "The trainer goes on from where it stands, with the weights it has in memory. This is no way back: damaged weights stay "
+            "damaged."
+        )
+    if control.supervisor:
+        return (
+            f"The trainer is down. The supervisor on {control.supervisor} starts it again, from the newest checkpoint that is safe and "
+            "verifies."
+        )
+    return (
+        "The trainer is down, and no supervisor starts it: this only allows its next start, which is yours or your scheduler's."
+    )
+
+
 def _is_mode(event: Event) -> bool:
     return event.kind == "breaker" and event.data.get("decision") == "mode"

@@ -75,6 +75,8 @@ def band_actions(verdict: Verdict, run: RunView) -> list[dict[str, Any]]:
 def possible_actions(control: ControlView, word: VerdictWord | None = None) -> tuple[str, ...]:
     """What may be asked of the trainer now, from its own status; nothing where no trainer listens. word: the verdict's, because
     a trainer that was killed still says that it runs."""
+    if control.supervisor and control.desired == "stopped" and control.state in ("not_wired", "silent"):
+        return ("resume",)  # a start that never came to report: the supervisor, not the trainer, acts on it
     if not control.can_act or control.state in ("not_wired", "unreadable"):
         return ()
     if control.desired == "stopped" or control.state == "stopped":
