@@ -32,6 +32,7 @@ from trainvitals.store.sink import open_sink, waiting_s
 from trainvitals.watch.breaker_action import BreakerAction
 from trainvitals.watch.checkpoint_room import rooms_of
 from trainvitals.watch.checkpoint_scan import CheckpointScanner
+from trainvitals.watch.control_adapter import adapter_for
 from trainvitals.watch.maintenance import Maintenance
 from trainvitals.watch.postmortem import PostmortemRunner
 from trainvitals.watch.proc import read_process
@@ -108,6 +109,7 @@ def build(settings: Settings, run_settings: RunSettings, store: Sink, clock: Clo
         ),
         breaker=BreakerAction(run_settings), node=host, say=_say,
         postmortems=PostmortemRunner(run_settings, settings.logs),
+        adapter=adapter_for(run_settings, clock, read_process, pid_namespace()),
     )  # fmt: skip
 
 

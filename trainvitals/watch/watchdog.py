@@ -13,8 +13,9 @@ from functools import partial
 from typing import Any
 
 from trainvitals.clock import Clock
-from trainvitals.control.requests import ANNOTATION, BREAKER
+from trainvitals.control.requests import ACKNOWLEDGE, ANNOTATION, BREAKER, SILENCE
 from trainvitals.identity import event_id, step_time_ns
+from trainvitals.incidents.engine import Patience
 from trainvitals.incidents.grouping import finding_from_mapping
 from trainvitals.records import Event, Finding, Step
 from trainvitals.settings import RunSettings, Settings
@@ -27,6 +28,7 @@ from trainvitals.watch.breaker_action import BreakerAction
 from trainvitals.watch.breaker_mode import BreakerMode
 from trainvitals.watch.checkpoint_events import CheckpointEvents
 from trainvitals.watch.checkpoint_scan import CheckpointScanner, Scan
+from trainvitals.watch.control_adapter import ControlAdapter, NoAdapter
 from trainvitals.watch.counters import Counters, counted
 from trainvitals.watch.deaths import Deaths
 from trainvitals.watch.engines import engine_for
@@ -42,6 +44,7 @@ from trainvitals.watch.postmortem import PostmortemRunner
 from trainvitals.watch.requests import Requests
 from trainvitals.watch.safe_checkpoint import SafeCheckpoint
 from trainvitals.watch.sources import RunSources
+from trainvitals.watch.supervision import Supervision
 from trainvitals.watch.troubles import Troubles
 
 
@@ -51,18 +54,23 @@ class Watchdog:
     def __init__(
         self, settings: Settings, run: RunSettings, store: Sink, clock: Clock, sources: RunSources, scanner: CheckpointScanner,
         breaker: BreakerAction, node: str, say: Callable[[str], None], postmortems: PostmortemRunner | None = None,
-        safe: SafeCheckpoint | None = None,
+        safe: SafeCheckpoint | None = None, adapter: ControlAdapter | NoAdapter | None = None,
     ) -> None:  # fmt: skip
         self._settings, self._run, self._store, self._clock = settings, run, store, clock
         self._sources, self._scanner, self._breaker, self._node, self._say = sources, scanner, breaker, node, say
         self._engine = engine_for(settings, run)
-        self._incidents = IncidentKeeper(run.name)
+        self._incidents = IncidentKeeper(
+            run.name, Patience(settings.incidents.mend_s, settings.incidents.end_s), Supervision(run.dir, clock).is_there
+        )
         self._safe = safe or SafeCheckpoint(run, settings.watch)
         self._metadata = MetadataFiles(run.dir, run.name)
         self._deaths = Deaths(run, postmortems)
-        self._pauses = PauseRequests(run.dir)
+        self._pauses, self._adapter = PauseRequests(run.dir), adapter or NoAdapter()
         self._audit, self._mode = AuditTrail(run.dir, run.name, clock), BreakerMode(run.name, breaker)
-        kinds = {ANNOTATION: AnnotationRequests(run.name).apply, BREAKER: self._mode.apply}
+        kinds = {
+            ANNOTATION: AnnotationRequests(run.name).apply, BREAKER: self._mode.apply,
+            ACKNOWLEDGE: self._incidents.acknowledge, SILENCE: self._incidents.silence,
+        }  # fmt: skip
         self._requests = Requests(run.dir, run.name, node, kinds, self._audit.answered, lambda: self._mode.mode)
         self._out = Outgoing(run.name, store, clock, say)
         self._checkpoint_events = CheckpointEvents()
@@ -111,6 +119,7 @@ class Watchdog:
         self._deaths.restore(state.get("deaths", {}))
         self._out.unnumbered.restore(state.get("unnumbered", []))
         self._pauses.restore(state.get("requests", {}))
+        self._adapter.restore(state.get("adapter", {}))
         self._requests.restore(state.get("people", {}))
         self._mode.restore(state.get("breaker_mode", {}))
         for data in state.get("checkpoint_findings", {}).values():  # an earlier version's, found again under another id
@@ -124,7 +133,7 @@ class Watchdog:
     def _start_anew(self) -> None:
         self._sources = self._sources.fresh()
         self._engine = engine_for(self._settings, self._run)
-        self._incidents = IncidentKeeper(self._run.name)
+        self._incidents.start_anew()
         self._out.counters = Counters()
         self._checkpoint_events, self._checkpoint_state = CheckpointEvents(), None
         self._is_checkpoint_state_new = True
@@ -152,6 +161,10 @@ class Watchdog:
         for request in self._pauses.poll(self._clock.monotonic_s()):
             self._found(self._guarded(partial(self._engine.update, request)), now_ns)
             self._out.touch()
+        for told in self._adapter.poll(self._clock.monotonic_s(), now_ns):
+            self._out.add_event(told)
+            self._out.announce(f"control: {told.text or told.data['state']}")
+            self._found(self._guarded(partial(self._engine.update, told)), now_ns)
         for asked in self._requests.poll(self._clock.monotonic_s(), now_ns, self._last_step):
             self._out.add_event(asked)
             self._out.announce(f"{asked.kind}: {asked.text}")
@@ -196,7 +209,7 @@ class Watchdog:
         kept = "The attempt is numbered all the same; it is written down as soon as that works."
         troubles = [
             ("metadata", self._metadata.flush()), ("pauses", self._pauses.trouble), ("audit", self._audit.trouble),
-            ("requests", self._requests.trouble),
+            ("requests", self._requests.trouble), ("control", self._adapter.trouble),
             ("attempts", numbering and f"{numbering} {kept}"), ("flapping", self._sources.flapping()),
         ]  # fmt: skip
         for source, trouble in self._troubles.news(troubles):
@@ -210,10 +223,12 @@ class Watchdog:
         self._out.add_event(Event("watch", now_ns, id=identifier, source="watch", text=text, data=data))
 
     def _take(self, record: Step | Event) -> None:
+        record = self._adapter.take(record)
         self._safe.take(record)
         time_ns = record.time_ns if record.time_ns is not None else self._clock.time_ns()
         is_last = False
         if isinstance(record, Step):
+            self._incidents.stepped(record.attempt)
             self.counters.dropped_metrics += len(dropped_metrics(record))
             self._out.add_point(step_point(self._run.name, record, step_time_ns(time_ns, record.step), record.time_estimated))
             before, self._last_step, self._last_step_ns = self._last_step, record.step, time_ns
@@ -334,6 +349,7 @@ class Watchdog:
             "deaths": self._deaths.to_state(),
             "unnumbered": self._out.unnumbered.to_state(),
             "requests": self._pauses.to_state(),
+            "adapter": self._adapter.to_state(),
             "people": self._requests.to_state(),
             "breaker_mode": self._mode.to_state(),
         }

@@ -89,7 +89,7 @@ class SideLines:
         time_ns = self._times.find(found[2])
         if found[1].startswith("before the start of training"):
             return [phase("train", "begin", text, step, time_ns)]
-        if found[1].startswith(("exiting program", "after training is done")):
+        if found[1].startswith(("exiting program", "after training is done", "Detected kill switch")):
             return [phase("finished", "begin", text, step, time_ns)]
         return []
 
