@@ -52,8 +52,8 @@ def test_the_order_of_the_checks_is_the_handbooks():
 
 
 def test_a_rule_of_tomorrow_still_says_its_name_and_step():
-    assert sentence(notice(rule="node_ecc"), "zh") == "第 48,210 步 节点异常"
-    assert sentence(notice(rule="of_tomorrow"), "zh") == "第 48,210 步 规则 of_tomorrow 触发"
+    assert sentence(notice(rule="node_ecc"), "zh") == "第 48,210 步节点异常"
+    assert sentence(notice(rule="of_tomorrow"), "zh") == "第 48,210 步规则 of_tomorrow 触发"
 
 
 def test_what_the_log_said_of_a_death_stands_behind_the_chinese_sentence():

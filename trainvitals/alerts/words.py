@@ -6,6 +6,7 @@ is cut and freed of what cannot be seen.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -21,6 +22,7 @@ HEADLINE_CHARACTERS = 110
 LINE_CHARACTERS = 600
 #: A run's name in a headline: in full where it fits, then cut to these.
 NAME_CHARACTERS = (40, 24, 12)
+_BETWEEN_CHINESE = re.compile(r"(?<=[\u4e00-\u9fff]) (?=[\u4e00-\u9fff])")
 #: Rules whose value is a time in seconds.
 _IN_SECONDS = frozenset({"stall", "checkpoint_stuck", "checkpoint_blocking"})
 #: What the value is of, for rules that judge one.
@@ -82,8 +84,13 @@ def sentence(notice: Notice | Item, language: str = "en") -> str:
     fields = _fields(notice, is_chinese=is_chinese)
     for form, needs in zip(forms, (("value", "expected"), ("value",), ()), strict=True):
         if form and all(fields[need] for need in needs) and ("{percent}" not in form or fields["percent"]):
-            return " ".join(form.format_map(fields).split())
-    return " ".join(forms[-1].format_map(fields).split())
+            return _joined(form.format_map(fields))
+    return _joined(forms[-1].format_map(fields))
+
+
+def _joined(text: str) -> str:
+    """Without the spaces that an empty field leaves, and without any between two Chinese characters."""
+    return _BETWEEN_CHINESE.sub("", " ".join(text.split()))
 
 
 def _fields(notice: Notice | Item, *, is_chinese: bool) -> dict[str, str]:
