@@ -232,6 +232,18 @@ class Outbox:
             )
         )
 
+    def forget(self, id: str) -> bool:
+        """Delete a dead letter; False when there is none of that id."""
+
+        def change(connection: sqlite3.Connection) -> bool:
+            row = connection.execute("SELECT seq FROM message WHERE id = ? AND state = 'dead'", (id,)).fetchone()
+            if row is not None:
+                connection.execute("DELETE FROM attempt WHERE message = ?", row)
+                connection.execute("DELETE FROM message WHERE seq = ?", row)
+            return row is not None
+
+        return self._change(change)
+
     def take_unannounced(self, announce: Callable[[str, Notice, str], None]) -> int:
         """Call ``announce(target, notice, error)`` for each dead letter that nobody was told of; marked when it has returned."""
 
