@@ -132,6 +132,22 @@ def answer_to(run_dir: RunDir, request: WatchRequest) -> Answer | None:
     return None if data is None else Answer.from_json(data, str(path))
 
 
+def was_put(run_dir: RunDir, identifier: str) -> bool:
+    """Whether the request of this id waits here or was answered. Raises ``ControlError``, ``OSError``."""
+    places = (requests_dir(run_dir), requests_dir(run_dir) / ANSWERED_DIR)
+    return any((name_parts(name) or (0, ""))[1] == identifier for place in places for name in _listing(place).names)
+
+
+def put(run_dir: RunDir, request: WatchRequest) -> None:
+    """Put a request that came by another road among those that wait, once. Raises ``ControlError`` when too many wait or the place is
+    unsafe, ``InputError`` without a run directory, ``OSError``."""
+    make_directories(run_dir)
+    directory = requests_dir(run_dir)
+    if len(listing(run_dir).names) >= MAX_WAITING:
+        raise ControlError(f"{MAX_WAITING:,} requests wait in {directory} already; look after the watchdog of this run.")
+    files.create(directory / request.name, request.to_json().encode(), files.REQUEST_MODE)
+
+
 # -- the watchdog -----------------------------------------------------------------------------------------------------
 
 
