@@ -33,7 +33,8 @@ MAY_IMPORT = {
     "store": BASE,
     "incidents": BASE,
     "alerts": BASE | {"settings", "settings_sections", "settings_alerts", "incidents", "store.sqlite_connection"},
-    "watch": BASE | {"settings", "attempts", "control", "logs", "detect", "checkpoints", "store", "incidents", "alerts"},
+    "watch": BASE
+    | {"access", "settings", "attempts", "control", "logs", "detect", "checkpoints", "store", "incidents", "alerts"},
     "supervisor": BASE | {"settings", "settings_sections", "attempts", "control", "logs", "checkpoints", "store", "incidents"},
     "charts": BASE | {"incidents"},
     "web": BASE | {"access", "settings", "control", "store", "incidents", "charts", "alerts"},

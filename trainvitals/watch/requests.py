@@ -54,6 +54,11 @@ class Requests:
         self.refused = 0
 
     @property
+    def kinds(self) -> tuple[str, ...]:
+        """What may be asked for here."""
+        return tuple(self._kinds)
+
+    @property
     def trouble(self) -> str:
         """Why requests or answers are stuck, "" when all is well."""
         return self._read_trouble or self._answer_trouble
