@@ -145,7 +145,7 @@ def may_answer(
     is_ours = (client is None or is_loopback(client)) and host_name(host) in LOCAL_NAMES
     if entry.mode == "local":
         return _why_not_local(server, client, host, headers)
-    if path == HEALTH_PATH and is_ours:
+    if path.endswith(HEALTH_PATH) and is_ours:  # also below a base path
         return ""
     if entry.mode == "proxy":
         if not _is_proxy(client, entry):
