@@ -121,7 +121,7 @@ class Told:
             return False
         if situation.is_live and not self.has_stepped and MENDABLE & set(self.loud):
             return False  # a start is no recovery before its first step
-        wait_ns = min(situation.wait_ns * 2 ** min(self.returns, DOUBLINGS), max(LONGEST_WAIT_NS, situation.wait_ns))
+        wait_ns = min(situation.wait_ns << min(self.returns, DOUBLINGS), max(LONGEST_WAIT_NS, situation.wait_ns))
         return situation.now_ns - self.closed_ns >= wait_ns
 
     def _change(self, kind: ChangeKind, now_ns: int, *, is_healed: bool = False) -> IncidentChange:

@@ -15,7 +15,7 @@ def finding_event(finding: Finding, time_ns: int) -> Event:
     )  # fmt: skip
 
 
-def incident_event(incident: Incident, attempt: int, time_ns: int) -> Event:
+def incident_event(incident: Incident, attempt: int | None, time_ns: int) -> Event:
     """The stored form of an incident; every later state of it must be given the same time."""
     return Event(
         "incident", time_ns, step=incident.first_step, attempt=attempt, id=incident.id, severity=incident.severity,

@@ -17,7 +17,6 @@ from trainvitals.attempts import AttemptBook
 from trainvitals.detect.engine import Engine
 from trainvitals.errors import InputError, StoreError, StoreUnavailable, TrainvitalsError
 from trainvitals.identity import event_time_ns, step_time_ns
-from trainvitals.incidents.grouping import Grouper
 from trainvitals.logs.parser import Parser
 from trainvitals.records import Event, Finding, Point, Step
 from trainvitals.settings import RunSettings, Settings
@@ -25,8 +24,8 @@ from trainvitals.store.encode import check_point, dropped_metrics, event_point, 
 from trainvitals.store.protocol import Sink, Store
 from trainvitals.watch.deaths import Deaths
 from trainvitals.watch.engines import engine_for
-from trainvitals.watch.finding_events import finding_event, incident_event
 from trainvitals.watch.import_times import RecordTimes, TimePlan
+from trainvitals.watch.incident_keeper import IncidentKeeper
 from trainvitals.watch.metadata import MetadataFiles
 from trainvitals.watch.sources import OWN_KINDS
 from trainvitals.watch.unnumbered import Unnumbered
@@ -95,7 +94,7 @@ class Importer:
         self._book = AttemptBook(run.dir)
         self._settings, self._detects = settings, detect
         self._engine = self._new_engine()
-        self._grouper = Grouper(run.name)
+        self._incidents = IncidentKeeper(run.name)
         self._metadata = MetadataFiles(run.dir, run.name)
         self._deaths = Deaths(run, None)
         self._unnumbered = Unnumbered(run.name)
@@ -108,7 +107,6 @@ class Importer:
         self._current = 0
         self._resumed_from: int | None = None
         self._last_ns = 0
-        self._event_times: dict[str, int] = {}
         self._finding_ids: set[str] = set()
         self._known_events: dict[tuple[str, str], int] = {}
         self._known_steps: dict[int, frozenset[int]] = {}
@@ -247,6 +245,8 @@ class Importer:
 
     def _judge(self, record: Step | Event, time_ns: int) -> None:
         self._last_ns = time_ns
+        for row in self._incidents.poll(time_ns):
+            self._add_event(row)
         if self._engine is not None:
             engine = self._engine
             self._found(self._guarded(lambda: engine.update(record)), time_ns)
@@ -261,13 +261,9 @@ class Importer:
 
     def _found(self, findings: Iterable[Finding], now_ns: int) -> None:
         for finding in map(self._deaths.with_place, findings):
-            event_ns = self._event_times.setdefault(finding.id, finding.time_ns if finding.time_ns is not None else now_ns)
             self._finding_ids.add(finding.id)
-            self._add_event(finding_event(finding, event_ns))
-            incident = self._grouper.add(finding, now_ns)
-            if incident is not None:
-                incident_ns = self._event_times.setdefault(incident.id + "#incident", incident.opened_at_ns)
-                self._add_event(incident_event(incident, finding.attempt, incident_ns))
+            for event in self._incidents.take(finding, now_ns).events:
+                self._add_event(event)
         self.counts.findings = len(self._finding_ids)
 
     def _finish_detection(self) -> None:
@@ -341,10 +337,10 @@ class Importer:
         return [str(identifier) for identifier in found]
 
     def _state(self, place: Mapping[str, Any]) -> dict[str, bytes | None]:
-        state = {
+        state: dict[str, Any] = {
             "id": self._id, "place": place, "numbers": self._numbers, "current": self._current, "counts": vars(self.counts),
-            "engine": self._engine.to_state() if self._engine else None, "incidents": self._grouper.to_state(),
-            "resumed_from": self._resumed_from, "last_ns": self._last_ns, "event_times": self._event_times, "finding_ids": sorted(self._finding_ids), "empty": self.empty,
+            "engine": self._engine.to_state() if self._engine else None, **self._incidents.to_state(),
+            "resumed_from": self._resumed_from, "last_ns": self._last_ns, "finding_ids": sorted(self._finding_ids), "empty": self.empty,
             "unnumbered": self._unnumbered.to_state(),
         }  # fmt: skip
         return {self._key: zlib.compress(json.dumps(state, separators=(",", ":")).encode(), 1)}
@@ -360,16 +356,17 @@ class Importer:
                 return None
             if self._engine is not None:
                 self._engine.restore(state["engine"])
-            self._grouper.restore(state["incidents"])
+            self._incidents.restore(state)
             resumed_from, last_ns = state["resumed_from"], state["last_ns"]
             self._parser(self._logs[state["place"]["log"]]).restore(state["place"]["parser"])
             counts = Counts(**state["counts"])
         except (ValueError, KeyError, TypeError, IndexError, zlib.error):
-            self._engine, self._grouper = self._new_engine(), Grouper(self._run.name)
+            self._engine = self._new_engine()
+            self._incidents.start_anew()
             return None
         self._numbers, self._current, self.counts = dict(state["numbers"]), state["current"], counts
         self._resumed_from, self._last_ns = resumed_from, last_ns
-        self._event_times, self._finding_ids = dict(state["event_times"]), set(state["finding_ids"])
+        self._finding_ids = set(state["finding_ids"])
         self.empty = [(name, format) for name, format in state["empty"]]
         self._unnumbered.restore(state.get("unnumbered", []))
         place: Mapping[str, Any] = state["place"]

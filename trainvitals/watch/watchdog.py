@@ -21,9 +21,9 @@ from trainvitals.records import Event, Finding, Step
 from trainvitals.settings import RunSettings, Settings
 from trainvitals.store.encode import dropped_metrics, step_point
 from trainvitals.store.protocol import Sink
-from trainvitals.store.sink import heartbeat_fields
 from trainvitals.watch.annotation_request import AnnotationRequests
 from trainvitals.watch.audit_trail import AuditTrail
+from trainvitals.watch.beat import Beat
 from trainvitals.watch.breaker_action import BreakerAction
 from trainvitals.watch.breaker_mode import BreakerMode
 from trainvitals.watch.checkpoint_events import CheckpointEvents
@@ -32,11 +32,10 @@ from trainvitals.watch.control_adapter import ControlAdapter, NoAdapter
 from trainvitals.watch.counters import Counters, counted
 from trainvitals.watch.deaths import Deaths
 from trainvitals.watch.engines import engine_for
+from trainvitals.watch.far_control import FarControl
 from trainvitals.watch.flood import FloodGate
-from trainvitals.watch.heartbeat import heartbeat_point
 from trainvitals.watch.incident_keeper import IncidentKeeper
 from trainvitals.watch.kept_state import KEPT_ERRORS, packed, unpacked
-from trainvitals.watch.losses import Losses
 from trainvitals.watch.metadata import MetadataFiles
 from trainvitals.watch.outgoing import Outgoing
 from trainvitals.watch.pause_requests import PauseRequests
@@ -72,6 +71,9 @@ class Watchdog:
             ACKNOWLEDGE: self._incidents.acknowledge, SILENCE: self._incidents.silence,
         }  # fmt: skip
         self._requests = Requests(run.dir, run.name, node, kinds, self._audit.answered, lambda: self._mode.mode)
+        self._far = FarControl(
+            settings, run, node, clock, kinds=lambda: self._requests.kinds, breaker=lambda: self._mode.mode, told=self._audit.answered
+        )  # fmt: skip
         self._out = Outgoing(run.name, store, clock, say)
         self._checkpoint_events = CheckpointEvents()
         self._checkpoint_state: Mapping[str, Any] | None = None
@@ -79,8 +81,7 @@ class Watchdog:
         self._trips: list[Finding] = []
         self._last_step: int | None = None
         self._last_step_ns: int | None = None
-        self._heartbeat_due_s = clock.monotonic_s()
-        self._losses = Losses(clock.monotonic_s())
+        self._heart = Beat(run.name, node, store, clock, settings.watch.heartbeat_s)
         self._started = (clock.time_ns(), clock.monotonic_s())
         self._scan_error = ""
         self._troubles, self._gate = Troubles(), FloodGate(clock)
@@ -122,6 +123,7 @@ class Watchdog:
         self._adapter.restore(state.get("adapter", {}))
         self._requests.restore(state.get("people", {}))
         self._mode.restore(state.get("breaker_mode", {}))
+        self._far.restore(state.get("far", {}))
         for data in state.get("checkpoint_findings", {}).values():  # an earlier version's, found again under another id
             old = finding_from_mapping(data)
             self._found([replace(old, is_open=False, last_step=old.first_step)], self._clock.time_ns())
@@ -153,6 +155,7 @@ class Watchdog:
     def turn(self) -> bool:
         """Read, detect, commit, act. Returns whether more is waiting to be read."""
         records: list[Step | Event] = []
+        self._keep_incidents()
         if not self._out.is_full:
             records = self._sources.poll()
         for record in records:
@@ -165,6 +168,9 @@ class Watchdog:
             self._out.add_event(told)
             self._out.announce(f"control: {told.text or told.data['state']}")
             self._found(self._guarded(partial(self._engine.update, told)), now_ns)
+        for answered in self._far.poll(self._clock.monotonic_s(), now_ns):
+            self._out.add_event(answered)
+            self._out.announce(f"{answered.kind}: {answered.text}")
         for asked in self._requests.poll(self._clock.monotonic_s(), now_ns, self._last_step):
             self._out.add_event(asked)
             self._out.announce(f"{asked.kind}: {asked.text}")
@@ -187,6 +193,11 @@ class Watchdog:
             self._audit.kept(event)
         for head in self._audit.poll(self._clock.monotonic_s()):
             self._out.add_event(head)
+        self._keep_incidents()
+        if not is_behind:  # what is read later may say that it is over
+            self._tell_incidents()
+        for point in self._far.points(self._clock.monotonic_s(), now_ns):
+            self._out.add_point(point)
         self._tell_trouble()
         self._beat(now_ns)
         self._commit()
@@ -198,18 +209,30 @@ class Watchdog:
     def close(self) -> None:
         """After the last turn: whoever asks for something is told that nobody watches."""
         self._requests.close()
+        self._far.close()
 
     def _steady_ns(self) -> int:
         """The time as the detectors see it pass: a wall clock that is set while we run is neither a stall nor the end of one."""
         began_ns, began_s = self._started
         return began_ns + round((self._clock.monotonic_s() - began_s) * 1e9)
 
+    def _keep_incidents(self) -> None:
+        for row in self._incidents.poll(self._steady_ns()):
+            self._out.add_event(row)
+
+    def _tell_incidents(self) -> None:
+        changes = self._incidents.take_changes()
+        if changes:
+            self._out.touch()
+        for change in changes:
+            self._out.announce(f"incident {change.kind.value}: {change.incident.title}")
+
     def _tell_trouble(self) -> None:
         numbering = self._sources.trouble
         kept = "The attempt is numbered all the same; it is written down as soon as that works."
         troubles = [
             ("metadata", self._metadata.flush()), ("pauses", self._pauses.trouble), ("audit", self._audit.trouble),
-            ("requests", self._requests.trouble), ("control", self._adapter.trouble),
+            ("requests", self._requests.trouble), ("control", self._adapter.trouble), ("signed requests", self._far.trouble),
             ("attempts", numbering and f"{numbering} {kept}"), ("flapping", self._sources.flapping()),
         ]  # fmt: skip
         for source, trouble in self._troubles.news(troubles):
@@ -301,21 +324,12 @@ class Watchdog:
             self._found(self._guarded(partial(self._engine.update, event)), now_ns)
 
     def _beat(self, now_ns: int) -> None:
-        now_s = self._clock.monotonic_s()
-        if now_s < self._heartbeat_due_s:
-            return
-        self._heartbeat_due_s = now_s + self._settings.watch.heartbeat_s
-        counters = self.counters
-        kinds = {
-            "bad_points": counters.bad_points, "detector_errors": counters.detector_errors, "hook_lost": counters.hook_lost,
-            "flooded_events": counters.flooded_events, "metadata_left_out": self._metadata.left_out,
-            **self._sources.counters,
-        }  # fmt: skip
-        lost, notes = self._losses.look(kinds, now_s)
+        others = {"metadata_left_out": self._metadata.left_out, **self._sources.counters}
+        beat, notes = self._heart.poll(now_ns, self.counters, others, (self._last_step, self._last_step_ns))
         for note in notes:
             self.note(note.text, note.subject, **note.data)
-        newest = (self._last_step, self._last_step_ns)
-        self._out.add_point(heartbeat_point(self._run.name, self._node, now_ns, lost, newest, heartbeat_fields(self._store)))
+        if beat is not None:
+            self._out.add_point(beat)
 
     def _act(self, now_ns: int) -> None:
         for trip in self._trips:
@@ -352,5 +366,6 @@ class Watchdog:
             "adapter": self._adapter.to_state(),
             "people": self._requests.to_state(),
             "breaker_mode": self._mode.to_state(),
+            "far": self._far.to_state(),
         }
         return packed(state)
