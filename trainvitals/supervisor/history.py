@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
+from trainvitals.attempts import AttemptBook
 from trainvitals.control import files
 from trainvitals.errors import InputError
 
@@ -129,6 +130,15 @@ def save(run_dir: str, history: History) -> None:
     """Raises ``ControlError`` or ``OSError``; the file before stays whole."""
     text = json.dumps(to_document(history), separators=(",", ":")) + "\n"
     files.replace(Path(run_dir) / STATE_FILE, text.encode(), files.STATUS_MODE)
+
+
+def next_number(run_dir: str, history: History) -> int:
+    """Of the next start: beyond those that anybody counted."""
+    try:
+        known = max((entry.attempt for entry in AttemptBook(run_dir).all()), default=0)
+    except InputError:
+        known = 0  # it only makes the numbers alike; the watchdog says what is wrong with its file
+    return max(known, history.last.number if history.last is not None else 0) + 1
 
 
 def to_document(history: History) -> dict[str, Any]:

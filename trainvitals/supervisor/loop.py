@@ -10,14 +10,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from trainvitals.attempts import AttemptBook
 from trainvitals.checkpoints.hash_store import HashStore
 from trainvitals.clock import Clock, StopSignal
 from trainvitals.control import ControlRequest, supervised
 from trainvitals.errors import ControlError, InputError, TrainvitalsError
 from trainvitals.incidents.rollback import RollbackInputs
 from trainvitals.settings import RunSettings, SupervisorSettings
-from trainvitals.supervisor import command as commands
 from trainvitals.supervisor import deaths, exits, history, knowledge, lock, process, wishes
 from trainvitals.supervisor.choice import Choice, choose, named
 from trainvitals.supervisor.decide import Done, GiveUp, Hold, Wait, decide
@@ -26,7 +24,9 @@ from trainvitals.supervisor.healing import Healing
 from trainvitals.supervisor.history import History, Start
 from trainvitals.supervisor.progress import size_of_hook_file
 from trainvitals.supervisor.recovery import usual_s
+from trainvitals.supervisor.roads import road_of
 from trainvitals.supervisor.running import Running, exit_file_of, log_of
+from trainvitals.supervisor.slurm_nodes import Plan
 
 if TYPE_CHECKING:
     from trainvitals.store.protocol import Store
@@ -52,6 +52,7 @@ class Supervisor:
         self._environment = dict(os.environ if environment is None else environment)
         self._generator = generator or random.Random()  # noqa: S311 - spreads restarts
         self._desk = Desk(run, clock)
+        self._road = road_of(run, settings, clock, self._desk, self._environment, self._command)
         self._hashes = HashStore(str(Path(run.dir) / "checkpoint_hashes"))
         self._mark = process.mark_of(run.dir)
         self._history = History()
@@ -77,6 +78,7 @@ class Supervisor:
                     else:
                         self._stop.wait(self._poll_s)
             finally:
+                self._road.close()
                 supervised.withdraw(self._run.dir)
 
     def turn(self) -> int | None:
@@ -95,8 +97,14 @@ class Supervisor:
         is_news = running.look()
         self._keep(running.start, is_news=is_news)
         if not running.is_alive:
-            return self._ended(running)
+            again = self._road.again(running.start)
+            if again is None:
+                return self._ended(running)
+            self._follow(running, again)
+            return None
         if self._stop.is_set():
+            if self._road.is_outside:
+                return 0  # its job goes on; whoever supervises next follows it
             running.end("shutdown")
         if running.is_ending:
             running.push()
@@ -108,7 +116,13 @@ class Supervisor:
             self._end(running, "hang", f"the trainer hangs: {why}; ending it", "critical")
         elif self._healing is not None:
             self._check_start(running)
+            self._road.tend(running)
         return None
+
+    def _follow(self, running: Running, again: process.Process) -> None:
+        if again != running.process:
+            running.process, running.start = again, replace(running.start, pid=again.pid, began=again.began)
+            self._keep(running.start, is_news=True)
 
     def _check_start(self, running: Running) -> None:
         """Did it go on from where it was told, and is it as it was before?"""
@@ -116,7 +130,7 @@ class Supervisor:
         sentence, is_behind = running.went_elsewhere()
         if sentence and not self._healing.was_told:
             self._healing.was_told = True
-            must_end = is_behind and self._settings.resumed_behind == "stop" and commands.can_be_told(self._command)
+            must_end = is_behind and self._settings.resumed_behind == "stop" and self._road.is_told(self._command)
             self._desk.tell(
                 "resumed_elsewhere", sentence, severity="critical" if is_behind else "warning", step=running.start.first_step
             )
@@ -137,20 +151,23 @@ class Supervisor:
     def _ended(self, running: Running) -> int | None:
         code = running.finish(lambda text: self._desk.tell("cleaned", text, severity="warning"))
         self._running, start = None, running.start
+        known_by_road = self._road.ended(start, code)
+        code = known_by_road.code
         now_ns = self._clock.time_ns()
         known = knowledge.ask(self._open_store, self._run.name, now_ns)
         found, hosts = deaths.look_into(
-            log_of(self._run.dir, start.number), (*self._run.logs, *self._run.rank_logs), start.number, start.started_ns, self._clock,
+            log_of(self._run.dir, start.number), (*self._road.logs(start), *self._run.logs, *self._run.rank_logs), start.number, start.started_ns, self._clock,
             self._run.log_timezone,
         ) if code != 0 and not start.ended_by_us else (None, 0)  # fmt: skip
         request = self._desk.request()
         told = exits.classify(
             exits.Evidence(
                 code, start.ended_by_us, request is not None and request.desired == "stopped", running.progress.end_reason, found,
-                running.start.nonfinite_step, max(hosts, known.faulty_nodes), self._settings.wide_area_nodes,
+                running.start.nonfinite_step, max(hosts, known.faulty_nodes, known_by_road.bad_nodes), self._settings.wide_area_nodes,
+                known_by_road.scheduler,
             )
         )  # fmt: skip
-        start = replace(start, ended_ns=now_ns, code=code, kind=told.kind, sentence=told.sentence)
+        start = self._road.blame(replace(start, ended_ns=now_ns, code=code, kind=told.kind, sentence=told.sentence), found)
         self._history = self._history.with_start(start)
         if told.kind not in ("finished", "parked"):
             choice = self._look_for_checkpoint(known)
@@ -254,26 +271,34 @@ class Supervisor:
             self._history = replace(self._history, wish=None)
             self._hold(f"no checkpoint can be used: {why}")
             return None
+        plan = self._road.plan(self._history)
+        if plan.is_pending:
+            self._choice = (self._clock.monotonic_s(), choice) if wish is None else None
+            return None
+        if plan.refusal:
+            self._history = replace(self._history, wish=None)
+            self._hold(plan.refusal, "restart_failed")
+            return None
         if wish is not None and not self._let_run(wish):
             return None
-        return self._start(choice, reason, wish)
+        return self._start(choice, reason, wish, plan)
 
-    def _start(self, choice: Choice, reason: str, wish: history.Wish | None) -> int | None:
+    def _start(self, choice: Choice, reason: str, wish: history.Wish | None, plan: Plan) -> int | None:
         path, step = (choice.report.path, choice.step) if choice.report is not None else (None, None)
         skip = wish.skip_samples if wish is not None else ""
-        number = self._next_number()
+        number = history.next_number(self._run.dir, self._history)
         mark = f"{self._mark}/{number}."
         process.kill_all(None, f"{self._mark}/")
-        start = Start(
+        start = self._road.stamped(Start(
             number, self._clock.time_ns(), path, step, skip, host=socket.gethostname(), hook_offset=size_of_hook_file(self._run.dir)
-        )  # fmt: skip
+        ), plan)  # fmt: skip
         self._history = replace(self._history.with_start(start), wish=None)
         self._save()
         try:
-            argv = commands.filled(self._command, path, step, skip)
+            argv = self._road.command(self._command, start, plan, mark)
             own = process.start(
                 argv, log_of(self._run.dir, number), exit_file_of(self._run.dir, number), mark,
-                {**self._environment, **commands.variables(path, step, skip)},
+                {**self._environment, **self._road.variables(start, plan)},
             )  # fmt: skip
         except InputError as error:
             self._history = self._history.with_start(
@@ -285,11 +310,12 @@ class Supervisor:
         self._keep(start, is_news=True)
         self._watch(start, own, mark)
         how = f"from {choice.sentence}" if path is not None else "from the beginning: the run has no checkpoint yet"
-        if path is not None and not commands.can_be_told(self._command):
+        how += f". {plan.sentence}" if plan.sentence else ""
+        if path is not None and not self._road.is_told(self._command):
             how += " The command names neither {resume_from} nor {step}: the trainer has TRAINVITALS_RESUME_FROM, or chooses by itself."
         self._desk.tell(
             "started", f"attempt {number} started ({reason}) {how}", step=step, attempt=number, resume_from=path, pid=own.pid, passed_over=dict(choice.skipped),
-            log=str(log_of(self._run.dir, number)), usual_s=usual_s(self._history.starts[:-1]),
+            log=str(log_of(self._run.dir, number)), usual_s=usual_s(self._history.starts[:-1], start.road), nodes=start.nodes, exclude=plan.exclude,
         )  # fmt: skip
         self._desk.audit(
             "trainer_started", {"attempt": number, "resume_from": path, "step": step, "skip_samples": skip, "why": reason}
@@ -297,7 +323,8 @@ class Supervisor:
         return None
 
     def _watch(self, start: Start, own: process.Process, mark: str) -> None:
-        self._running = Running(self._run, self._settings, start, own, mark, self._clock)
+        self._running = Running(self._run, self._settings, start, own, mark, self._clock, self._road)
+        self._road.begun(start)
         self._healing = Healing(self._run, self._settings, self._clock)
 
     def _adopt(self) -> None:
@@ -310,7 +337,7 @@ class Supervisor:
         if own is None or not process.is_alive(own):
             found = process.session_leader([pid for pid, of in process.members(mark).items() if of == mark])
             own = found or own or process.Process(0, 1)
-        if last.host and last.host != socket.gethostname():
+        if last.host and last.host != socket.gethostname() and not self._road.is_outside:
             raise TrainvitalsError(
                 f"Attempt {last.number} was started on {last.host} and nobody wrote how it ended; run the supervisor there, or, when "
                 f"that machine is gone for good, move {history.STATE_FILE} in {self._run.dir} away."
@@ -350,14 +377,6 @@ class Supervisor:
         request = self._desk.request()
         is_free = request is None or request.desired == "running"
         return is_free or self._desk.ask("resume", wish.by, f"rollback: {wish.reason}") is not None
-
-    def _next_number(self) -> int:
-        try:
-            known = max((entry.attempt for entry in AttemptBook(self._run.dir).all()), default=0)
-        except InputError:
-            known = 0  # it only makes the numbers alike; the watchdog says what is wrong with its file
-        last = self._history.last
-        return max(known, last.number if last is not None else 0) + 1
 
     def _keep(self, start: Start, *, is_news: bool) -> None:
         now_s = self._clock.monotonic_s()

@@ -34,7 +34,7 @@ class Progress:
         self._offset = hook_offset
         self._held = b""
         self._grammar = HookJsonl(LineTimes())
-        self._log = LogSource([glob.escape(str(log))], log_format, timezone, clock)
+        self._log = LogSource([glob.escape(str(log)), glob.escape(str(job_log_of(log)))], log_format, timezone, clock)
         self._clock = clock
         self.has_hook = False
         self.opened_ns: int | None = None
@@ -50,6 +50,8 @@ class Progress:
         self.bad_lines = 0
         self.losses: deque[tuple[int, float]] = deque(maxlen=WINDOW)
         self._rates: deque[tuple[int, float]] = deque(maxlen=WINDOW)
+        self._saves_s: deque[float] = deque(maxlen=WINDOW)
+        self._save_began_ns: int | None = None
 
     def look(self) -> bool:
         """Whether more may be waiting. Raises nothing: what cannot be read is silence, and silence ends at a deadline."""
@@ -66,6 +68,10 @@ class Progress:
         """Median throughput of the steps above ``step`` (None: of all), None when there are fewer than five."""
         rates = [rate for at, rate in self._rates if step is None or at > step]
         return median(rates) if len(rates) >= 5 else None
+
+    def save_s(self) -> float | None:
+        """Median of the seconds that a save kept the training waiting; None when none was seen."""
+        return median(self._saves_s) if self._saves_s else None
 
     def _look_at_hook(self) -> bool:
         try:
@@ -115,6 +121,12 @@ class Progress:
             self._step(record)
         elif record.kind == "resume" and record.step is not None:
             self.resumed_from, self.loaded_ns = record.step, self._clock.time_ns()
+        elif record.kind == "phase" and record.data.get("phase") == "checkpoint" and record.time_ns is not None:
+            if record.data.get("state") == "begin":
+                self._save_began_ns = record.time_ns
+            elif self._save_began_ns is not None and record.time_ns >= self._save_began_ns:
+                self._saves_s.append((record.time_ns - self._save_began_ns) / 1e9)
+                self._save_began_ns = None
         elif record.kind == "attempt_end":
             self.end_reason = str(record.data.get("reason", ""))[:100]
 
@@ -139,6 +151,11 @@ class Progress:
             rate = (record.step - previous) / ((self.last_step_ns - before_ns) / 1e9)
         if rate is not None and math.isfinite(rate) and rate > 0:
             self._rates.append((record.step, rate))
+
+
+def job_log_of(log: Path) -> Path:
+    """Where a start that runs as a job elsewhere has what the job prints: beside what its follower says."""
+    return log.with_suffix(".job.log")
 
 
 def size_of_hook_file(run_dir: str) -> int:

@@ -45,7 +45,7 @@ def phases(starts: Sequence[Start], now_ns: int) -> tuple[Phase, ...]:
     if not starts:
         return ()
     *earlier, last = starts
-    usual = usual_s(earlier)
+    usual = usual_s(earlier, last.road or QUEUED[0])
     done = durations_s(last)
     found = [Phase(name, done[name], usual[name], True) for name in PHASES if name in done]
     after = max((PHASES.index(name) + 1 for name in done), default=0 if last.road in QUEUED else 1)
@@ -74,9 +74,9 @@ def remaining_s(starts: Sequence[Start], now_ns: int) -> float | None:
     return left
 
 
-def usual_s(starts: Sequence[Start]) -> dict[str, float | None]:
+def usual_s(starts: Sequence[Start], road: str = "") -> dict[str, float | None]:
     """Usual seconds of each phase, in their order; None = no start has told it yet."""
-    return {name: _usual(starts, name) for name in PHASES}
+    return {name: _usual(starts, name) for name in PHASES if name != "queue" or road in QUEUED}
 
 
 def _usual(starts: Sequence[Start], name: str) -> float | None:

@@ -14,6 +14,8 @@ from trainvitals.supervisor import process
 from trainvitals.supervisor.history import Start
 from trainvitals.supervisor.process import Process
 from trainvitals.supervisor.progress import Progress
+from trainvitals.supervisor.recovery import QUEUED
+from trainvitals.supervisor.road import Road
 
 LOGS_DIR = "logs"
 EXITS_DIR = "logs/exits"
@@ -39,8 +41,9 @@ class Running:
     """``look`` once a turn, then ask. ``start`` is kept up to date."""
 
     def __init__(
-        self, run: RunSettings, settings: SupervisorSettings, start: Start, own: Process, mark: str, clock: Clock
+        self, run: RunSettings, settings: SupervisorSettings, start: Start, own: Process, mark: str, clock: Clock, road: Road
     ) -> None:
+        self._road = road
         self._run, self._settings, self._clock = run, settings, clock
         self.start, self.process, self.mark = start, own, mark
         self.progress = Progress(
@@ -66,6 +69,9 @@ class Running:
             first_step_ns=before.first_step_ns or progress.first_step_ns,
             nonfinite_step=progress.nonfinite_step,
         )
+        self.start = self._road.look(self.start)
+        if self.start.road in QUEUED and self.start.running_ns is None:
+            self._since_s = self._clock.monotonic_s()  # a queue is no hang
         return replace(self.start, last_step=None) != replace(before, last_step=None)
 
     @property
@@ -93,6 +99,15 @@ class Running:
         return f"{what} for {silent_s:.0f} s"
 
     def _is_waiting(self) -> bool:
+        status = self._heard()
+        return status is not None and status.state in _WAITING
+
+    def obeys(self) -> bool:
+        """Whether the trainer trains and hears what the control file asks."""
+        status = self._heard()
+        return status is not None and status.state == "running"
+
+    def _heard(self) -> ControlStatus | None:
         now_s = self._clock.monotonic_s()
         if now_s >= self._status_due_s:
             self._status_due_s = now_s + STATUS_EVERY_S
@@ -101,9 +116,8 @@ class Running:
             except (InputError, ControlError, OSError):
                 self._status = None
         status = self._status
-        if status is None or status.ended or status.state not in _WAITING:
-            return False
-        return self._clock.time_ns() - status.heartbeat_ns < HEARTBEAT_S * 1e9
+        is_fresh = status is not None and self._clock.time_ns() - status.heartbeat_ns < HEARTBEAT_S * 1e9
+        return status if is_fresh and status is not None and not status.ended else None
 
     def went_elsewhere(self) -> tuple[str, bool]:
         """(sentence, whether it lies behind what it was told); "" while that is not known, or all is well."""
@@ -122,13 +136,15 @@ class Running:
         if self._kill_at_s is None:
             self.start = replace(self.start, ended_by_us=why)
             self._kill_at_s = self._clock.monotonic_s() + self._settings.grace_s
-            process.ask_to_end(self.process)
+            self._road.ask_to_end(self.process)
 
     def push(self) -> None:
         """The next means, when its time has come."""
         if self._kill_at_s is None or self._clock.monotonic_s() < self._kill_at_s:
             return
-        if not self._was_killed:
+        if self._road.is_outside:
+            self._road.ask_to_end(self.process)  # its job is Slurm's to end; a follower that is killed would end nothing
+        elif not self._was_killed:
             self._was_killed = True
             process.kill_all(self.process, self.mark)
         else:
