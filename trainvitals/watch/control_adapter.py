@@ -26,7 +26,7 @@ from trainvitals.watch.own_way import KillSwitch, OwnWay, Trainer, TrainerSignal
 
 LOOK_EVERY_S = 1.0
 #: Between two heartbeats without news; the page calls a status silent after 15 s.
-HEARTBEAT_S = 5.0
+HEARTBEAT_S = 2.0
 #: ``hook_version`` of a status that we wrote begins with it.
 WRITER = "watch "
 PARKED = ("paused", "stopped")
