@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 kind, run_dir, log_path, place, package = sys.argv[1:6]
-log = Path(log_path).open("a", buffering=1)
+log = Path(log_path).open("a", buffering=1)  # noqa: SIM115 - until the end
 told = []
 
 

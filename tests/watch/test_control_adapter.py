@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from trainvitals.clock import ManualClock, SystemClock
 from trainvitals.cli.watch import build
+from trainvitals.clock import ManualClock, SystemClock
 from trainvitals.control import ControlClient, files, init, look, read_status
 from trainvitals.control.audited import ask
 from trainvitals.errors import SettingsError
