@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,8 +15,11 @@ from trainvitals.control.request import read_request, read_status
 from trainvitals.control.requests import ANNOTATION, BREAKER, BREAKER_MODES, checked_note_text
 from trainvitals.errors import ControlConflict, TrainvitalsError
 from trainvitals.masking import mask_text
-from trainvitals.settings import Settings
+from trainvitals.settings import RunSettings, Settings
+from trainvitals.web import remote
 from trainvitals.web.annotations import CHANGES
+
+log = logging.getLogger(__name__)
 
 #: Who asks: an ``Identity`` whom a proxy or a login named, or a name that was typed.
 Who = str | Identity
@@ -23,6 +27,7 @@ NOT_LOGGED_IN = "Nobody is logged in: this dashboard takes a name from its proxy
 ACTIONS = ("pause", "resume", "checkpoint")
 #: The same person asking the same again within this time pressed twice.
 SAME_PRESS_NS = 60 * 10**9
+SENT_FAR = "Sent, signed, through the store; the run's watchdog passes it on within a few seconds and answers here."
 
 
 @dataclass(frozen=True)
@@ -51,6 +56,10 @@ def ask(
         return refused
     try:
         run = settings.run(run_name)
+        if remote.is_far(run):
+            wanted = {"reason": mask_text(checked_text("reason", reason, MAX_REASON)), **({} if save is None else {"save": save})}
+            sent = remote.send(settings, run, kind=action, who=who, data=wanted, expected_seq=expected_seq, clock=clock)
+            return Outcome(True, SENT_FAR, request_id=sent)
         asked = audited.ask(
             run.dir, run.name, action=action, by=who.name, source="ui", reason=reason, expected_seq=expected_seq, clock=clock,
             save=save,
@@ -100,10 +109,10 @@ def annotate(
     try:
         run = settings.run(run_name)
         data = {"step": step, "change": change, "text": mask_text(checked_note_text(text))}
-        request = audited.ask_watchdog(run.dir, run.name, kind=ANNOTATION, by=who.name, source="ui", data=data, clock=clock)
+        request_id = _ask_watchdog(settings, run, ANNOTATION, who, data, clock)
     except (TrainvitalsError, OSError) as error:
         return Outcome(False, str(error))
-    return Outcome(True, "Note sent; waiting for the watchdog.", request_id=request.id)
+    return Outcome(True, "Note sent; waiting for the watchdog.", request_id=request_id)
 
 
 def set_breaker(settings: Settings, run_name: str, mode: str, by: Who, reason: str, clock: Clock | None = None) -> Outcome:
@@ -117,10 +126,19 @@ def set_breaker(settings: Settings, run_name: str, mode: str, by: Who, reason: s
     try:
         run = settings.run(run_name)
         data = {"mode": mode, "reason": mask_text(checked_text("reason", reason, MAX_REASON))}
-        request = audited.ask_watchdog(run.dir, run.name, kind=BREAKER, by=who.name, source="ui", data=data, clock=clock)
+        request_id = _ask_watchdog(settings, run, BREAKER, who, data, clock)
     except (TrainvitalsError, OSError) as error:
         return Outcome(False, str(error))
-    return Outcome(True, "Sent; waiting for the watchdog.", request_id=request.id)
+    return Outcome(True, "Sent; waiting for the watchdog.", request_id=request_id)
+
+
+def _ask_watchdog(
+    settings: Settings, run: RunSettings, kind: str, who: Identity, data: dict[str, Any], clock: Clock | None
+) -> str:
+    """By the road to the run's watchdog; returns the id of the request. Raises what that road raises."""
+    if remote.is_far(run):
+        return remote.send(settings, run, kind=kind, who=who, data=data, clock=clock)
+    return audited.ask_watchdog(run.dir, run.name, kind=kind, by=who.name, source="ui", data=data, clock=clock).id
 
 
 def is_supervised(settings: Settings, run_name: str) -> bool:
@@ -139,6 +157,10 @@ def go_back(settings: Settings, run_name: str, to: str, by: Who, reason: str, cl
         return refused
     try:
         run = settings.run(run_name)
+        if remote.is_far(run):
+            wanted = {"to": to, "reason": mask_text(checked_text("reason", reason, MAX_REASON)), "skip_samples": ""}
+            sent = remote.send(settings, run, kind=supervised.ROLLBACK, who=who, data=wanted, clock=clock)
+            return Outcome(True, SENT_FAR, request_id=sent)
         request = supervised.ask_rollback(
             run.dir, run.name, to=to, by=who.name, reason=mask_text(reason), source="ui", clock=clock
         )
@@ -157,5 +179,8 @@ def _refused(settings: Settings, run_name: str, who: Identity, data: dict[str, A
         run = settings.run(run_name)
     except TrainvitalsError as error:
         return Outcome(False, str(error))
+    if remote.is_far(run):  # its audit lies on another host, and nothing is sent there
+        log.warning("refused %r on run %r to %r: %s", data.get("action"), run.name, who.name[:200], sentence)
+        return Outcome(False, sentence)
     trouble = audited.refused_access(run.dir, run.name, by=who.name, source="ui", data=data, clock=clock)
     return Outcome(False, f"{sentence} {trouble}".rstrip())

@@ -17,6 +17,7 @@ from trainvitals.incidents.verdict import span
 from trainvitals.records import Event, NodeSample
 from trainvitals.settings import RunSettings, Settings
 from trainvitals.store.protocol import Store
+from trainvitals.web import remote
 from trainvitals.web.assemble import run_view
 from trainvitals.web.checkpoints import CheckpointReader
 from trainvitals.web.configuration import ConfigurationReader
@@ -100,6 +101,7 @@ class Poller:
         self._requests: dict[str, tuple[int, Sequence[Event]]] = {}
         self._configurations, self._validations = ConfigurationReader(), ValidationReader()
         self._checkpoints, self._starts = CheckpointReader(), StartReader()
+        self._far = remote.FarReader()
         self._period_s = min(1.0, settings.dashboard.refresh_s)
         self._snapshots, self._curves_store = _Connection(open_store), _Connection(open_store)
         self._snapshot = Snapshot(0)
@@ -171,17 +173,32 @@ class Poller:
             self._snapshot = replace(held, error=sentence(error), error_since_ns=since_ns)
 
     def _view(self, store: Store, run: RunSettings, now_ns: int, seen_nodes: Sequence[NodeSample]) -> RunView:
+        if remote.is_far(run):
+            return self._far_view(store, run, now_ns, seen_nodes)
         control = self._read_control(run, now_ns)
         in_force = replace(run, breaker=self._read_breaker(run)) if self._read_breaker is not None else run
         if self._read_requests is not None and self._requests.get(run.name, (-1, ()))[0] != control.seq:
             self._requests[run.name] = (control.seq, self._read_requests(run))
         requests = self._requests.get(run.name, (0, ()))[1]
-        view = run_view(
-            self._settings, store, in_force, control, now_ns, seen_nodes, requests, self._configurations, self._validations,
-            self._checkpoints, self._starts,
-        )  # fmt: skip
+        view = self._assembled(store, in_force, control, now_ns, seen_nodes, requests)
         audit = self._read_audit(run) if self._read_audit is not None else view.audit
         return replace(view, audit=audit, breaker_of_settings=run.breaker)
+
+    def _far_view(self, store: Store, run: RunSettings, now_ns: int, seen_nodes: Sequence[NodeSample]) -> RunView:
+        """Of a run whose directory is not on this host: nothing is read there, everything as its watchdog told it."""
+        told = self._far.read(store, run, now_ns)
+        in_force = replace(run, breaker=told.breaker or run.breaker)
+        view = self._assembled(store, in_force, told.control, now_ns, seen_nodes, told.requests)
+        return replace(view, audit=remote.ELSEWHERE, breaker_of_settings=run.breaker)
+
+    def _assembled(
+        self, store: Store, run: RunSettings, control: ControlView, now_ns: int, seen_nodes: Sequence[NodeSample],
+        requests: Sequence[Event],
+    ) -> RunView:  # fmt: skip
+        return run_view(
+            self._settings, store, run, control, now_ns, seen_nodes, requests, self._configurations, self._validations,
+            self._checkpoints, self._starts,
+        )  # fmt: skip
 
     def draw_due(self) -> int:
         """Draw every curve that is due, most overdue first; returns how many were drawn. Never raises."""
