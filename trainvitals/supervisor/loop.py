@@ -162,7 +162,7 @@ class Supervisor:
         request = self._desk.request()
         told = exits.classify(
             exits.Evidence(
-                code, start.ended_by_us, request is not None and request.desired == "stopped", running.progress.end_reason, found,
+                code, start.ended_by_us, wishes.is_to_end(self._run, request), running.progress.end_reason, found,
                 running.start.nonfinite_step, max(hosts, known.faulty_nodes, known_by_road.bad_nodes), self._settings.wide_area_nodes,
                 known_by_road.scheduler,
             )
@@ -195,7 +195,7 @@ class Supervisor:
             return self._begin("going back as asked")
         if self._history.held and not self._is_released(request):
             return None
-        if request is not None and request.desired == "stopped" and not self._history.held:
+        if request is not None and wishes.is_to_end(self._run, request) and not self._history.held:
             return self._stopped(request)
         decision = decide(self._history, self._settings, self._clock.time_ns(), self._chance)
         if isinstance(decision, Done):

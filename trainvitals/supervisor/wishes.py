@@ -10,6 +10,7 @@ from trainvitals.checkpoints.files import printable
 from trainvitals.checkpoints.hash_store import HashStore
 from trainvitals.clock import Clock
 from trainvitals.control import supervised
+from trainvitals.control.records import ControlRequest
 from trainvitals.control.requests import Answer, WatchRequest
 from trainvitals.errors import ControlError, InputError
 from trainvitals.settings import RunSettings
@@ -47,6 +48,11 @@ def take(
             outcome, sentence = "refused", f"the way back to {printable(wish.to, 300)} that {wish.by} asked for is under way"
         told += _answer(run, name, request, outcome, sentence, clock)
     return told
+
+
+def is_to_end(run: RunSettings, request: ControlRequest | None) -> bool:
+    """The trainer is asked to end and to stay so until a resume: also by a pause, where its own way of control can only park it."""
+    return request is not None and (request.desired == "stopped" or (request.desired == "paused" and run.control != "hook"))
 
 
 def names_matter(error: OSError) -> bool:
