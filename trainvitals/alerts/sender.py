@@ -14,7 +14,7 @@ from typing import Any
 from trainvitals.alerts import http
 from trainvitals.alerts.announce import announcer
 from trainvitals.alerts.back_off import retry_after_s, wait_s
-from trainvitals.alerts.notice import NoticeKind
+from trainvitals.alerts.notice import Notice, NoticeKind
 from trainvitals.alerts.outbox import Outbox
 from trainvitals.alerts.outbox_rows import Claim
 from trainvitals.alerts.secret import Credentials, Secret, credentials
@@ -92,15 +92,23 @@ class Delivery:
         held = Credentials(Secret(""))
         try:
             held = self._credentials()
-            message = self._compose(claim.notice, self._target_settings.language)
+            message = self._words(claim.notice)
             verdict, answer = self._exchange(claim, message, held)
         except SettingsError as error:
             # A file that is missing now may be there again at the next try.
             return Verdict(RETRY, held.mask(str(error))), None, None
         except Exception as error:  # noqa: BLE001 (a fault of ours in one message must not stop all others; it is seen as its error)
-            return Verdict(RETRY, f"it could not be composed ({type(error).__name__})"), None, None
+            return Verdict(RETRY, f"it could not be sent ({type(error).__name__})"), None, None
         asked_s = retry_after_s(answer.retry_after, self._clock.time_ns()) if answer.retry_after else None
         return Verdict(verdict.outcome, held.mask(verdict.error)), answer.status or None, asked_s
+
+    def _words(self, notice: Notice) -> Message:
+        """A page that cannot be put into fine words goes out in poor ones."""
+        try:
+            return self._compose(notice, self._target_settings.language)
+        except Exception as error:  # noqa: BLE001 (shown in the message itself)
+            what = " ".join(f"{notice.verb} {notice.run}: {notice.what}".split())
+            return Message(what[:110], (("", f"the rest could not be put into words ({type(error).__name__})"),), notice.link)
 
     def _exchange(self, claim: Claim, message: Message, held: Credentials) -> tuple[Verdict, http.Answer]:
         if isinstance(self._target, Apprise):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import unicodedata
 
 #: Line and paragraph separators, controls, formats (among them those that turn the direction of reading), surrogates, unassigned.
@@ -29,6 +30,8 @@ def cut_middle(text: str, limit: int) -> str:
 
 def number(value: float) -> str:
     """``2.94``, ``5,120``, ``0.031``: three significant digits, at least two decimals below a hundred."""
+    if not math.isfinite(value):
+        return str(value)
     size = abs(value)
     if size >= 1e5 or (0 < size < 1e-3):
         return f"{value:.3g}"
@@ -47,14 +50,19 @@ def numbers(expected: float, value: float) -> tuple[str, str]:
     return before, after
 
 
+def finite(value: float | None) -> float | None:
+    """The value when it is a number that can be shown, None when it is NaN or infinite: the sentence without numbers says that."""
+    return value if value is not None and math.isfinite(value) else None
+
+
 def whole(value: float) -> str:
     """``5,120``"""
-    return f"{round(value):,}"
+    return f"{round(value):,}" if math.isfinite(value) else str(value)
 
 
 def percent(expected: float, value: float) -> str:
     """How far ``value`` is from ``expected``, without a sign: ``27 %``, ``0.4 %``; empty when there is nothing to compare with."""
-    if expected == 0:
+    if expected == 0 or not (math.isfinite(expected) and math.isfinite(value)):
         return ""
     share = 100 * abs(value - expected) / abs(expected)
     return f"{share:,.0f} %" if share >= 10 else f"{share:.1f} %"

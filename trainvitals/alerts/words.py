@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 
 from trainvitals.alerts import sentences, words_zh
 from trainvitals.alerts.notice import Item, Notice, NoticeKind, Verb
-from trainvitals.alerts.text import cut, cut_middle, number, numbers, percent, plain, whole
+from trainvitals.alerts.text import cut, cut_middle, finite, number, numbers, percent, plain, whole
 from trainvitals.incidents.amounts import gpu_hours, span
 from trainvitals.incidents.symptoms import symptom
 
@@ -94,7 +94,7 @@ def _joined(text: str) -> str:
 
 
 def _fields(notice: Notice | Item, *, is_chinese: bool) -> dict[str, str]:
-    value, expected, step = notice.value, notice.expected, notice.step
+    value, expected, step = finite(notice.value), finite(notice.expected), notice.step
     fields = dict.fromkeys(("value", "expected", "percent", "count", "usual_count", "time", "usual_time"), "")
     told = words_zh.duration if is_chinese else span
     if value is not None:
