@@ -109,6 +109,7 @@ EVENT_KINDS: Mapping[str, str] = MappingProxyType(
         "incident": "an incident: data = an Incident as a mapping; id = its id",
         "acknowledgement": "a person has an incident; data: incident, by, note",
         "silence": "a person asked that something be told to nobody for a while, or ended that; data: silence, until_ns, rules, by, comment",
+        "alert": "somebody is told of an incident; data: target, notice, incident, kind",
         "breaker": "a decision of the circuit breaker; data: decision, mode, reason",
         "supervisor": "what the supervisor of a trainer did; data.state = started|ended|ending|waiting|held|released|phase|recovered|…",
         "fault": "a fault seen in a log; data: class, count, host, rank, ranks_seen, ranks_missing, file",

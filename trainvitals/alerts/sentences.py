@@ -53,6 +53,7 @@ SENTENCES: Mapping[str, tuple[str, str, str]] = MappingProxyType(
         "breaker_alert": ("", "", "anomalous points in a row {at}"),
         "breaker_trip": ("", "", "the breaker trips {at}"),
         "telemetry_lost": ("", "", "what is measured does not arrive {since}"),
+        "alert_not_delivered": ("", "", "alerts do not arrive"),
         "watch_silent": ("", "", "its watchdog is silent {since}"),
     }
 )  # fmt: skip

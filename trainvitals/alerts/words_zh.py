@@ -74,6 +74,8 @@ SENTENCES: Mapping[str, tuple[str, str, str]] = MappingProxyType(
         "breaker_alert": ("", "", "{at} 连续多步 loss 异常"),
         "breaker_trip": ("", "", "{at} 触发熔断条件"),
         "telemetry_lost": ("", "", "{since} 监控数据缺失"),
+        "alert_not_delivered": ("", "", "有告警目标收不到消息"),
+        "": ("", "", "这是一条测试消息，收到即说明通道正常"),
         "watch_silent": ("", "", "该任务的监控进程失联，目前无人值守"),
     }
 )  # fmt: skip

@@ -27,6 +27,8 @@ class Outgoing:
         self._pending = Pending()
         self._told_s: float | None = None
         self.unnumbered = Unnumbered(run)
+        #: Hears of every event that is to be stored.
+        self.listener: Callable[[Event], None] = lambda event: None
         self.counters = Counters()
 
     @property
@@ -36,6 +38,7 @@ class Outgoing:
 
     def add_event(self, event: Event) -> None:
         """With what the event tells of its step, see ``Unnumbered``."""
+        self.listener(event)
         for point in (event_point(self._run, event), *self.unnumbered.take(event)):
             self.add_point(point)
 

@@ -21,6 +21,8 @@ from trainvitals.records import Event, Finding, Step
 from trainvitals.settings import RunSettings, Settings
 from trainvitals.store.encode import dropped_metrics, step_point
 from trainvitals.store.protocol import Sink
+from trainvitals.watch.alert_facts import Seen
+from trainvitals.watch.alerting import Alerting, NoAlerts
 from trainvitals.watch.annotation_request import AnnotationRequests
 from trainvitals.watch.audit_trail import AuditTrail
 from trainvitals.watch.beat import Beat
@@ -54,6 +56,7 @@ class Watchdog:
         self, settings: Settings, run: RunSettings, store: Sink, clock: Clock, sources: RunSources, scanner: CheckpointScanner,
         breaker: BreakerAction, node: str, say: Callable[[str], None], postmortems: PostmortemRunner | None = None,
         safe: SafeCheckpoint | None = None, adapter: ControlAdapter | NoAdapter | None = None,
+        alerts: Alerting | NoAlerts | None = None,
     ) -> None:  # fmt: skip
         self._settings, self._run, self._store, self._clock = settings, run, store, clock
         self._sources, self._scanner, self._breaker, self._node, self._say = sources, scanner, breaker, node, say
@@ -74,7 +77,8 @@ class Watchdog:
         self._far = FarControl(
             settings, run, node, clock, kinds=lambda: self._requests.kinds, breaker=lambda: self._mode.mode, told=self._audit.answered
         )  # fmt: skip
-        self._out = Outgoing(run.name, store, clock, say)
+        self._out, self._alerts = Outgoing(run.name, store, clock, say), alerts or NoAlerts()
+        self._out.listener = self._alerts.take
         self._checkpoint_events = CheckpointEvents()
         self._checkpoint_state: Mapping[str, Any] | None = None
         self._is_checkpoint_state_new = False
@@ -124,6 +128,7 @@ class Watchdog:
         self._requests.restore(state.get("people", {}))
         self._mode.restore(state.get("breaker_mode", {}))
         self._far.restore(state.get("far", {}))
+        self._alerts.restore(state.get("alerts", {}))
         for data in state.get("checkpoint_findings", {}).values():  # an earlier version's, found again under another id
             old = finding_from_mapping(data)
             self._found([replace(old, is_open=False, last_step=old.first_step)], self._clock.time_ns())
@@ -144,6 +149,7 @@ class Watchdog:
         self._deaths.restore({})
         self._out.unnumbered.restore([])
         self._mode.restore({})
+        self._alerts.restore({})
         self._take_up_notes()
 
     def _take_up_notes(self) -> None:
@@ -194,8 +200,6 @@ class Watchdog:
         for head in self._audit.poll(self._clock.monotonic_s()):
             self._out.add_event(head)
         self._keep_incidents()
-        if not is_behind:  # what is read later may say that it is over
-            self._tell_incidents()
         for point in self._far.points(self._clock.monotonic_s(), now_ns):
             self._out.add_point(point)
         self._tell_trouble()
@@ -204,6 +208,10 @@ class Watchdog:
         if self._trips:
             self._act(now_ns)
             self._commit()
+        if not is_behind:  # what is read later may say that it is over
+            self._tell_incidents()
+            self._commit()
+        self._alerts.flush()  # whatever the store says: people are told all the same
         return is_behind and bool(records)
 
     def close(self) -> None:
@@ -222,6 +230,9 @@ class Watchdog:
 
     def _tell_incidents(self) -> None:
         changes = self._incidents.take_changes()
+        seen = Seen(self._last_step, self._last_step_ns, self._engine.step_s(), self._safe.rollback, self._mode.mode)
+        for event in self._alerts.poll(changes, self._incidents.open_incidents, seen, self._steady_ns()):
+            self._out.add_event(event)
         if changes:
             self._out.touch()
         for change in changes:
@@ -252,6 +263,7 @@ class Watchdog:
         is_last = False
         if isinstance(record, Step):
             self._incidents.stepped(record.attempt)
+            self._alerts.take(record)
             self.counters.dropped_metrics += len(dropped_metrics(record))
             self._out.add_point(step_point(self._run.name, record, step_time_ns(time_ns, record.step), record.time_estimated))
             before, self._last_step, self._last_step_ns = self._last_step, record.step, time_ns
@@ -292,6 +304,7 @@ class Watchdog:
             if taken.announcement:
                 self._out.announce(taken.announcement)
             self._safe.found(finding, taken.incident)
+            self._alerts.found(finding)
             self._deaths.found(finding, taken.event_ns)
             if finding.rule == "breaker_trip":
                 self._trips.append(finding)
@@ -366,6 +379,7 @@ class Watchdog:
             "adapter": self._adapter.to_state(),
             "people": self._requests.to_state(),
             "breaker_mode": self._mode.to_state(),
+            "alerts": self._alerts.to_state(),
             "far": self._far.to_state(),
         }
         return packed(state)
