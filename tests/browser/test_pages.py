@@ -99,7 +99,7 @@ def watched(browser: playwright_api.Browser) -> Iterator[Watched]:
     context.close()
 
 
-def shows(page: playwright_api.Page, text: str) -> None:
+def shows(page: playwright_api.Page, text: str | re.Pattern[str]) -> None:
     playwright_api.expect(page.get_by_text(text).first).to_be_visible(timeout=WAIT_MS)
 
 
