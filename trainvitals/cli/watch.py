@@ -19,6 +19,7 @@ from trainvitals.attempts import hold_watch_lock
 from trainvitals.checkpoints.life import Patience
 from trainvitals.checkpoints.resume_choice import choose_all
 from trainvitals.checkpoints.watcher import CheckpointWatcher
+from trainvitals.cli.watch_alerts import WatchAlerts
 from trainvitals.cli.watch_checkpoints import checkpoint_verifier
 from trainvitals.clock import Clock, StopSignal, SystemClock
 from trainvitals.errors import InputError, SettingsError, StoreUnavailable
@@ -29,6 +30,7 @@ from trainvitals.store.open import open_store
 from trainvitals.store.protocol import Sink
 from trainvitals.store.rollup_driver import DirtyNotes
 from trainvitals.store.sink import open_sink, waiting_s
+from trainvitals.watch.alerting import Alerting
 from trainvitals.watch.breaker_action import BreakerAction
 from trainvitals.watch.checkpoint_room import rooms_of
 from trainvitals.watch.checkpoint_scan import CheckpointScanner
@@ -73,11 +75,14 @@ def run(options: argparse.Namespace) -> int:
         maintenance = Maintenance(
             run_settings.name, reader, store, settings.retention, clock, _say, waiting_s=lambda: waiting_s(sink)
         )
+        alerts = WatchAlerts(settings, run_settings, clock, _say)
         try:
-            watchdog = build(settings, run_settings, store, clock)
+            alerts.start()  # what an earlier watch left is delivered although the store may be away
+            watchdog = build(settings, run_settings, store, clock, alerts=alerts.alerting)
             _restore(watchdog, stop)
             watchdog.note("the watchdog started", pid=os.getpid())
             while not stop.is_set():
+                alerts.beat()
                 # Behind: read on at once. Up to date: wait a little.
                 if not watchdog.turn():
                     maintenance.poll()
@@ -86,14 +91,18 @@ def run(options: argparse.Namespace) -> int:
             watchdog.turn()
             watchdog.close()
         finally:
+            alerts.stop()
             maintenance.close()
             reader.close()
             sink.close()
     return 0
 
 
-def build(settings: Settings, run_settings: RunSettings, store: Sink, clock: Clock, *, scan_in_thread: bool = True) -> Watchdog:
-    """A watchdog with its real parts."""
+def build(
+    settings: Settings, run_settings: RunSettings, store: Sink, clock: Clock, *, scan_in_thread: bool = True,
+    alerts: Alerting | None = None,
+) -> Watchdog:  # fmt: skip
+    """A watchdog with its real parts; without ``alerts`` it tells nobody."""
     host = socket.gethostname()
     patience = Patience(settings.watch.checkpoint_settle_s, settings.watch.checkpoint_unfinished_s)
     verifier = checkpoint_verifier(settings, run_settings, clock, in_thread=scan_in_thread)
@@ -110,6 +119,7 @@ def build(settings: Settings, run_settings: RunSettings, store: Sink, clock: Clo
         breaker=BreakerAction(run_settings), node=host, say=_say,
         postmortems=PostmortemRunner(run_settings, settings.logs),
         adapter=adapter_for(run_settings, clock, read_process, pid_namespace()),
+        alerts=alerts,
     )  # fmt: skip
 
 
