@@ -85,18 +85,18 @@ class SignedRequests:
         self._forget(now_ns)
         events: list[Event] = []
         taken = 0
+        # A row that was taken stays taken when its key goes out of use.
+        done = {mark for _, mark, _ in self._seen.values()}
         for row in batch.rows:
             if taken >= MAX_A_TURN:
                 break
             mark = _mark(row)
-            if mark in self._refused_rows:
+            if mark in done or mark in self._refused_rows:
                 continue
             request, reason, sentence = signed.read(row.text, row.signature, batch.keys)
             if request is None:
                 events += self._refuse(mark, reason, sentence, now_s, now_ns)
-            elif (known := self._seen.get(request.nonce)) is not None and known[1] == mark:
-                continue
-            elif known is not None or any(seen[2] == request.id for seen in self._seen.values()):
+            elif request.nonce in self._seen or any(identifier == request.id for _, _, identifier in self._seen.values()):
                 events += self._refuse(mark, REPLAYED, "it was sent before: a copy of it does not count", now_s, now_ns)
             else:
                 taken += 1
