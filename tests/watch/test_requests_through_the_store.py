@@ -173,10 +173,9 @@ def test_a_kill_between_the_file_and_the_commit_asks_nothing_twice(bench):
 
 
 def test_of_two_operators_one_wins_and_the_other_is_told_who_was_first(bench):
-    first, second = (
-        pause(bench, "ana", "spike"),
-        actions.ask(bench.dashboard, "r", "checkpoint", "ben", "to be sure", 0, bench.clock),
-    )
+    first = pause(bench, "ana", "spike")
+    bench.clock.advance(1)
+    second = actions.ask(bench.dashboard, "r", "checkpoint", "ben", "to be sure", 0, bench.clock)
     bench.turn()
     assert bench.answers(first.request_id)[0].data["outcome"] == "applied"
     (event,) = bench.answers(second.request_id)
