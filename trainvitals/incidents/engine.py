@@ -142,6 +142,11 @@ class IncidentEngine:
     def open_incidents(self) -> tuple[Incident, ...]:
         return self._grouper.open_incidents
 
+    @property
+    def known(self) -> tuple[Incident, ...]:
+        """Those that are open, and those that were lately."""
+        return tuple(told.incident for told in self._told.values())
+
     def attempt_of(self, incident_id: str) -> int | None:
         """The attempt of its newest finding; None when it is not known any more."""
         return self._grouper.attempt_of(incident_id)

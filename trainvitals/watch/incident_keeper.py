@@ -71,6 +71,11 @@ class IncidentKeeper:
         return self._engine.open_incidents
 
     @property
+    def known(self) -> tuple[Incident, ...]:
+        """Those that are open, and those that were lately."""
+        return self._engine.known
+
+    @property
     def silences(self) -> tuple[Silence, ...]:
         return self._engine.silences.all
 

@@ -36,6 +36,7 @@ from trainvitals.watch.deaths import Deaths
 from trainvitals.watch.engines import engine_for
 from trainvitals.watch.far_control import FarControl
 from trainvitals.watch.flood import FloodGate
+from trainvitals.watch.incident_files import IncidentFiles
 from trainvitals.watch.incident_keeper import IncidentKeeper
 from trainvitals.watch.kept_state import KEPT_ERRORS, packed, unpacked
 from trainvitals.watch.metadata import MetadataFiles
@@ -78,7 +79,8 @@ class Watchdog:
             settings, run, node, clock, kinds=lambda: self._requests.kinds, breaker=lambda: self._mode.mode, told=self._audit.answered
         )  # fmt: skip
         self._out, self._alerts = Outgoing(run.name, store, clock, say), alerts or NoAlerts()
-        self._out.listener = self._alerts.take
+        self._pages = IncidentFiles(settings, run)
+        self._out.listener = self._seen
         self._checkpoint_events = CheckpointEvents()
         self._checkpoint_state: Mapping[str, Any] | None = None
         self._is_checkpoint_state_new = False
@@ -209,7 +211,7 @@ class Watchdog:
             self._act(now_ns)
             self._commit()
         if not is_behind:  # what is read later may say that it is over
-            self._tell_incidents()
+            self._tell_incidents(now_ns)
             self._commit()
         self._alerts.flush()  # whatever the store says: people are told all the same
         return is_behind and bool(records)
@@ -228,7 +230,11 @@ class Watchdog:
         for row in self._incidents.poll(self._steady_ns()):
             self._out.add_event(row)
 
-    def _tell_incidents(self) -> None:
+    def _seen(self, record: Step | Event) -> None:
+        self._alerts.take(record)
+        self._pages.take(record)
+
+    def _tell_incidents(self, now_ns: int) -> None:
         changes = self._incidents.take_changes()
         seen = Seen(self._last_step, self._last_step_ns, self._engine.step_s(), self._safe.rollback, self._mode.mode)
         for event in self._alerts.poll(changes, self._incidents.open_incidents, seen, self._steady_ns()):
@@ -237,13 +243,14 @@ class Watchdog:
             self._out.touch()
         for change in changes:
             self._out.announce(f"incident {change.kind.value}: {change.incident.title}")
+        self._pages.poll(self._incidents.known, seen, now_ns, self._clock.monotonic_s())
 
     def _tell_trouble(self) -> None:
         numbering = self._sources.trouble
         kept = "The attempt is numbered all the same; it is written down as soon as that works."
         troubles = [
             ("metadata", self._metadata.flush()), ("pauses", self._pauses.trouble), ("audit", self._audit.trouble),
-            ("requests", self._requests.trouble), ("control", self._adapter.trouble), ("signed requests", self._far.trouble),
+            ("requests", self._requests.trouble), ("control", self._adapter.trouble), ("incidents", self._pages.trouble), ("signed requests", self._far.trouble),
             ("attempts", numbering and f"{numbering} {kept}"), ("flapping", self._sources.flapping()),
         ]  # fmt: skip
         for source, trouble in self._troubles.news(troubles):
@@ -263,7 +270,7 @@ class Watchdog:
         is_last = False
         if isinstance(record, Step):
             self._incidents.stepped(record.attempt)
-            self._alerts.take(record)
+            self._seen(record)
             self.counters.dropped_metrics += len(dropped_metrics(record))
             self._out.add_point(step_point(self._run.name, record, step_time_ns(time_ns, record.step), record.time_estimated))
             before, self._last_step, self._last_step_ns = self._last_step, record.step, time_ns
@@ -305,6 +312,7 @@ class Watchdog:
                 self._out.announce(taken.announcement)
             self._safe.found(finding, taken.incident)
             self._alerts.found(finding)
+            self._pages.found(finding)
             self._deaths.found(finding, taken.event_ns)
             if finding.rule == "breaker_trip":
                 self._trips.append(finding)

@@ -1,0 +1,87 @@
+"""A curve as inline SVG, for a page that stands alone: no script, no library, nothing loaded. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+WIDTH, HEIGHT = 720, 180
+_LEFT, _RIGHT, _TOP, _BOTTOM = 64, 12, 10, 26
+#: Columns that are drawn: of more points each column shows its lowest and highest.
+COLUMNS = 360
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """points: (step, value), by step; a value that is no finite number is no point, its step stands in ``bad_steps``."""
+
+    name: str
+    points: tuple[tuple[int, float], ...]
+    bad_steps: tuple[int, ...] = ()
+
+
+def svg(curve: Curve, first_step: int | None, last_step: int | None) -> str:
+    """One chart; "" without points. first_step, last_step: of the incident, shaded; None = not known, or still going on."""
+    points = [(step, value) for step, value in curve.points if math.isfinite(value)]
+    if not points:
+        return ""
+    steps = [step for step, _ in points] + list(curve.bad_steps)
+    low_step, high_step = min(steps), max(steps)
+    low, high = _range([value for _, value in points])
+    width, height = WIDTH - _LEFT - _RIGHT, HEIGHT - _TOP - _BOTTOM
+
+    def x(step: float) -> float:
+        return _LEFT + width * (step - low_step) / max(1, high_step - low_step)
+
+    def y(value: float) -> float:
+        # Halved first: the difference of two extreme numbers is no number.
+        return _TOP + height * (1 - (value / 2 - low / 2) / (high / 2 - low / 2))
+
+    parts = [f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="curve of {_name(curve.name)}">']
+    if first_step is not None and first_step <= high_step:
+        begin = x(max(first_step, low_step))
+        end = x(min(last_step, high_step)) if last_step is not None and last_step >= low_step else x(high_step)
+        parts.append(f'<rect class="span" x="{begin:.1f}" y="{_TOP}" width="{max(1.5, end - begin):.1f}" height="{height}"/>')
+    for value in (low, (low / 2 + high / 2), high):
+        parts.append(f'<line class="grid" x1="{_LEFT}" x2="{WIDTH - _RIGHT}" y1="{y(value):.1f}" y2="{y(value):.1f}"/>')
+        parts.append(f'<text x="{_LEFT - 6}" y="{y(value) + 4:.1f}" text-anchor="end">{value:.4g}</text>')
+    parts.append(f'<text x="{_LEFT}" y="{HEIGHT - 8}">step {low_step:,}</text>')
+    parts.append(f'<text x="{WIDTH - _RIGHT}" y="{HEIGHT - 8}" text-anchor="end">{high_step:,}</text>')
+    parts.append(f'<polyline class="line" points="{" ".join(f"{x(s):.1f},{y(v):.1f}" for s, v in _thinned(points))}"/>')
+    parts += [
+        f'<line class="bad" x1="{x(step):.1f}" x2="{x(step):.1f}" y1="{_TOP}" y2="{_TOP + 8}"/>'
+        for step in _spread(curve.bad_steps, low_step, high_step)
+    ]
+    parts.append("</svg>")
+    return "".join(parts)
+
+
+def _range(values: Sequence[float]) -> tuple[float, float]:
+    low, high = min(values), max(values)
+    if low == high:
+        pad = abs(low) * 0.05 or 1.0
+        return max(low - pad, -1.7e308), min(high + pad, 1.7e308)
+    return low, high
+
+
+def _thinned(points: Sequence[tuple[int, float]]) -> list[tuple[int, float]]:
+    """Of each column the lowest and the highest, in their order."""
+    if len(points) <= 2 * COLUMNS:
+        return list(points)
+    kept: list[tuple[int, float]] = []
+    size = -(-len(points) // COLUMNS)
+    for begin in range(0, len(points), size):
+        column = points[begin : begin + size]
+        ends = {min(column, key=lambda point: point[1]), max(column, key=lambda point: point[1])}
+        kept += sorted(ends)
+    return kept
+
+
+def _spread(steps: Sequence[int], low: int, high: int) -> list[int]:
+    """At most one mark a column."""
+    return sorted({low + round((step - low) * COLUMNS / max(1, high - low)) * max(1, high - low) // COLUMNS for step in steps})
+
+
+def _name(text: str) -> str:
+    return "".join(c if c.isascii() and (c.isalnum() or c in "_ ") else "?" for c in text)[:64]

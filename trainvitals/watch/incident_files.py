@@ -1,0 +1,178 @@
+"""``incidents/`` in the run directory: each incident as a page that stands alone and as JSON, written by the watchdog from what it has
+read itself. It works while store and dashboard are away; a disk that takes nothing is told and tried again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import stat
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from trainvitals.alerts.compose import Known, incident_link
+from trainvitals.control import files
+from trainvitals.errors import ControlError, InputError
+from trainvitals.incidents.static_page import SCHEMA, IncidentPage, file_name, index_html, to_html, to_json
+from trainvitals.incidents.symptoms import leading_rule, symptom
+from trainvitals.incidents.triage import suspect_words
+from trainvitals.records import Event, Finding, Incident, Step
+from trainvitals.settings import RunSettings, Settings
+from trainvitals.watch import incident_kept as kept
+from trainvitals.watch.alert_facts import AlertFacts, Seen
+from trainvitals.watch.incident_points import IncidentPoints
+
+DIRECTORY = "incidents"
+INDEX = "index"
+MODE = 0o640
+#: An open incident's page shows a curve that goes on; after this it is written anew. So is what could not be written.
+AGAIN_S = 30.0
+#: In a storm an incident changes with every step: what matters is written at once, the rest after this.
+SOON_S = 2.0
+MAX_BYTES = 4 << 20
+#: Events that are told around the onset.
+NEAR_KINDS = frozenset(
+    {"attempt_start", "attempt_end", "resume", "fault", "postmortem", "breaker", "annotation", "control", "supervisor"}
+)
+NEAR_NS = 30 * 60 * 10**9
+MAX_NEAR = 200
+
+
+class IncidentFiles:
+    """Of one run directory. ``take`` and ``found`` are fed, ``poll`` writes."""
+
+    def __init__(self, settings: Settings, run: RunSettings, facts: AlertFacts | None = None) -> None:
+        self._directory, self._run = Path(run.dir) / DIRECTORY, run
+        self._keep = settings.incidents.pages_kept
+        self._facts = facts or AlertFacts(settings, run)
+        self._is_on = bool(run.dir)
+        self._points = IncidentPoints()
+        self._near: list[Event] = []
+        self._written: dict[str, tuple[Incident, float]] = {}
+        self._listed: dict[str, Incident] = {}
+        self._has_looked = False
+        #: Why pages are not written, "" when all is well.
+        self.trouble = ""
+
+    def take(self, record: Step | Event) -> None:
+        """What the watchdog read or stored."""
+        self._facts.take(record)
+        if isinstance(record, Step):
+            self._points.take(record)
+        elif record.kind in NEAR_KINDS:
+            self._near = [*self._near[-MAX_NEAR + 1 :], record]
+
+    def found(self, finding: Finding) -> None:
+        """A new or changed finding."""
+        self._facts.found(finding)
+
+    def poll(self, incidents: Sequence[Incident], seen: Seen, now_ns: int, now_s: float) -> None:
+        """Write what changed. incidents: those that are open or were lately. now_s: monotonic. Never raises for what the disk does."""
+        due = [one for one in incidents if self._is_due(one, now_s)] if self._is_on else []
+        if not due:
+            return
+        try:
+            self._look(incidents, now_s)
+            for incident in due:
+                if not self._is_due(incident, now_s):
+                    continue  # it is there as it is
+                page = self._page(incident, self._facts.known(incident, seen, now_ns), now_ns)
+                name = file_name(incident.id)
+                self._write(f"{name}.html", to_html(page))
+                self._write(f"{name}.json", to_json(page))
+                self._written[incident.id] = (incident, now_s)
+                self._listed[incident.id] = incident
+            self._tidy(now_ns)
+            self.trouble = ""
+        except (ControlError, InputError, OSError) as error:
+            self._has_looked = False  # somebody may have taken the directory away
+            self.trouble = f"pages of incidents are not written: {error}"
+            for incident in due:
+                self._written[incident.id] = (incident, now_s)  # tried again when it changes, or after a while
+        while len(self._written) > 4 * max(1, self._keep):
+            del self._written[next(iter(self._written))]
+
+    def _is_due(self, incident: Incident, now_s: float) -> bool:
+        before = self._written.get(incident.id)
+        if before is None or _essence(before[0]) != _essence(incident):
+            return True
+        if before[0] != incident and now_s - before[1] >= SOON_S:
+            return True
+        return (incident.is_open or bool(self.trouble)) and now_s - before[1] >= AGAIN_S
+
+    def _look(self, incidents: Sequence[Incident], now_s: float) -> None:
+        """After a start: what was told before, and which pages are as they should be."""
+        if self._has_looked:
+            return
+        files.make_directory(self._directory)
+        self._has_looked = True
+        for incident in incidents:
+            before = kept.page_of(self._read(f"{file_name(incident.id)}.json"))
+            self._points.fill(before.curves)
+            for finding in before.findings:
+                self._facts.found(finding)
+            self._near = [*before.near, *self._near][-MAX_NEAR:]
+            if before.incident == incident:
+                self._written[incident.id] = (incident, now_s)
+        for known in kept.incidents_of(self._read(f"{INDEX}.json")):
+            self._listed.setdefault(known.id, known)
+
+    def _page(self, incident: Incident, known: Known, now_ns: int) -> IncidentPage:
+        row = symptom(leading_rule(known.findings, incident.rules, incident.family))
+        safe = known.rollback.checkpoint if known.rollback is not None else None
+        level = f", verified: {safe.level.value}" if safe is not None and safe.level is not None else ""
+        where = f"step {safe.step:,}{level}: {safe.path}" if safe is not None and safe.step is not None else ""
+        why = known.rollback.why if known.rollback is not None else ""
+        last = f"step {known.last_step:,}" if known.last_step is not None else "none was read yet"
+        facts = (
+            ("Safe checkpoint", where or why), ("Newest step", last), ("Trainer", known.control), ("Breaker", known.breaker),
+        )  # fmt: skip
+        onset_ns = min((f.time_ns for f in known.findings if f.time_ns is not None), default=incident.opened_at_ns)
+        link = incident_link(known.public_url, incident, known.last_step)
+        near = [event for event in self._near if event.time_ns is not None and abs(event.time_ns - onset_ns) <= NEAR_NS]
+        return IncidentPage(
+            incident, now_ns, row.name, suspect_words(row.suspect, row.suspect_layer, known.checks), row.action, facts,
+            tuple(known.checks), tuple(sorted(known.findings, key=lambda finding: finding.first_step)),
+            tuple(sorted(near, key=lambda event: event.time_ns or 0)), self._points.around(incident), link,
+        )  # fmt: skip
+
+    def _write(self, name: str, text: str) -> None:
+        files.replace(self._directory / name, text.encode("utf-8", "replace"), MODE, durable=False)
+
+    def _read(self, name: str) -> dict[str, Any]:
+        try:
+            told = json.loads(_bytes(self._directory / name))
+        except (ValueError, RecursionError, OSError):
+            return {}  # it is written anew
+        return told if isinstance(told, dict) else {}
+
+    def _tidy(self, now_ns: int) -> None:
+        """No more closed pages than are kept, and the index."""
+        closed = sorted(
+            (one for one in self._listed.values() if not one.is_open), key=lambda one: one.closed_at_ns or 0, reverse=True
+        )
+        for incident in closed[max(0, self._keep) :]:
+            del self._listed[incident.id]
+            for ending in (".html", ".json"):
+                with contextlib.suppress(FileNotFoundError):
+                    (self._directory / f"{file_name(incident.id)}{ending}").unlink()
+        listed = list(self._listed.values())
+        self._write(f"{INDEX}.html", index_html(listed, self._run.name, now_ns))
+        self._write(f"{INDEX}.json", json.dumps({"schema": SCHEMA, "incidents": [asdict(one) for one in listed]}) + "\n")
+
+
+def _essence(incident: Incident) -> tuple[object, ...]:
+    return incident.is_open, incident.severity, incident.acknowledged_by, incident.silenced_until_ns, incident.title
+
+
+def _bytes(path: Path) -> bytes:
+    """Never blocks on a pipe, never follows a link, never more than a page has. Raises ``OSError``."""
+    handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    with os.fdopen(handle, "rb") as file:
+        if not stat.S_ISREG(os.fstat(handle).st_mode):
+            return b""
+        data = file.read(MAX_BYTES + 1)
+    return data if len(data) <= MAX_BYTES else b""
