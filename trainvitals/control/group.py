@@ -183,7 +183,7 @@ class Crew(Protocol):
 
 
 class Alone:
-    """One process: calls the trainer's own functions. errors: exceptions of theirs that were kept here."""
+    """One process: calls the trainer's own functions. errors: exceptions of theirs that were kept here. holds: calls of ``held``."""
 
     hold_period_s = 1.0
 
@@ -195,6 +195,7 @@ class Alone:
         is_ready: Callable[[int], bool] | None = None,
     ) -> None:
         self.errors = 0
+        self.holds = 0
         self._on_checkpoint, self._drain, self._while_held, self._is_ready = on_checkpoint, drain, while_held, is_ready
 
     @property
@@ -216,6 +217,7 @@ class Alone:
         return self._tried("the checkpoint", "on_checkpoint", lambda: on_checkpoint(step))
 
     def held(self) -> None:
+        self.holds += 1
         if self._while_held is None:
             return
         try:

@@ -96,10 +96,10 @@ class GroupControl(Guarded):
         self._timeout_s = taken("timeout_s", _seconds, timeout_s, TIMEOUT_S, recorder)
         self._hold_timeout_s = taken("hold_timeout_s", _seconds, hold_timeout_s, HOLD_TIMEOUT_S, recorder)
         self._meet_every_s = taken("meet_every_s", _seconds, meet_every_s, MEET_EVERY_S, recorder)
-        max_hold_s = taken("max_hold_s", real, max_hold_s, MAX_HOLD_S, recorder)
         self._client_arguments: dict[str, Any] = {
-            "run_dir": run_dir, "run": run, "recorder": recorder, "max_hold_s": max_hold_s, "can_park": can_park,
+            "run_dir": run_dir, "run": run, "recorder": recorder, "can_park": can_park,
             "pause_without_checkpoint": pause_without_checkpoint, "poll_s": poll_s,
+            "max_hold_s": None if max_hold_s is None else taken("max_hold_s", _seconds, max_hold_s, MAX_HOLD_S, recorder),
         }  # fmt: skip
         self._client: ControlClient | None = None
         self._channel: GlooChannel | None = None
@@ -119,6 +119,11 @@ class GroupControl(Guarded):
     def errors(self) -> int:
         """Exceptions of the trainer's own functions on this rank."""
         return self._hands.errors
+
+    @property
+    def holds(self) -> int:
+        """Grows while held, on every rank: a clock of the step's time is to be stopped."""
+        return self._hands.holds
 
     def at_start(self) -> str | None:
         """None, or the same sentence on every rank: the run was stopped or parked; print it, do not train, ``sys.exit(exit_code)``.

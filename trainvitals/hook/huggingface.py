@@ -17,6 +17,8 @@ from typing import Any, cast
 
 from transformers import TrainerCallback
 
+from trainvitals.hook.group_control import GroupControl
+from trainvitals.hook.group_flow import FlagFlow, SavedSteps, tell_refusal
 from trainvitals.hook.guard import Failures, Guarded, never_raises
 from trainvitals.hook.pace import Pace
 from trainvitals.hook.recorder import Recorder
@@ -38,7 +40,8 @@ class TrainvitalsCallback(Guarded, TrainerCallback):  # type: ignore[misc]
 
     ``writer``: as in ``Recorder``. ``failures``: what went wrong in the callback itself; nothing raises into the Trainer.
     ``describe``: also record the arguments, the model's configuration and the environment of this start. ``manifest``: each
-    rank hashes the files of a checkpoint that it wrote, in a thread after the save.
+    rank hashes the files of a checkpoint that it wrote, in a thread after the save. ``control``: obey ``control.json``, on all ranks
+    at one step; a mapping gives arguments of ``GroupControl``. It alone raises: ``PeersLost``, when a rank is gone while all are held.
 
     A loss that the Trainer masked (``logging_nan_inf_filter``, AnswerDotAI/ModernBERT issue 233) is recorded as NaN again.
     """
@@ -52,8 +55,12 @@ class TrainvitalsCallback(Guarded, TrainerCallback):  # type: ignore[misc]
         writer: str = "auto",
         describe: bool = True,
         manifest: bool = True,
+        control: bool | Mapping[str, Any] = False,
     ) -> None:
         self.failures = Failures()
+        self._wants_control, self._control_arguments = control is not False, dict(control) if isinstance(control, Mapping) else {}
+        self._control: GroupControl | None = None
+        self._flow: FlagFlow | None = None
         self._recorder: Recorder | None = None
         self._saves: Saves | None = None
         self._save: Save | None = None
@@ -78,15 +85,42 @@ class TrainvitalsCallback(Guarded, TrainerCallback):  # type: ignore[misc]
         """The recorder while training runs on a rank that writes: for ``data()`` and events of your own."""
         return self._recorder
 
+    @property
+    def exit_code(self) -> int:
+        """For ``sys.exit`` after ``train()``, on every rank: 75 when the run was parked, else 0."""
+        return self._control.exit_code if self._control is not None else 0
+
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {
             "_recorder": None,
             "_saves": None,
             "_save": None,
+            "_control": None,
+            "_flow": None,
         }  # a copy (for a spawned process, a search of parameters) begins anew
 
-    @never_raises
     def on_train_begin(self, args: Any, state: Any, control: Any, **named: Any) -> None:
+        self._begin(args, state, **named)
+        self._begin_control(state, control)
+
+    @never_raises
+    def _begin_control(self, state: Any, flags: Any) -> None:
+        """On every rank."""
+        if not self._wants_control or getattr(state, "is_hyper_param_search", False):
+            return
+        if self._control is not None:
+            self._control.close()
+        saved = SavedSteps()
+        self._control = GroupControl(
+            self._run_dir, self._run, saved.has, recorder=self._recorder, is_ready=saved.has, **self._control_arguments
+        )
+        self._flow = FlagFlow(self._control, saved)
+        if sentence := self._control.at_start():
+            flags.should_training_stop = True  # after one step: the Trainer does not look before
+            tell_refusal(sentence, bool(state.is_world_process_zero))
+
+    @never_raises
+    def _begin(self, args: Any, state: Any, **named: Any) -> None:
         if self._recorder is not None:  # the Trainer began again by itself, with a smaller batch for example
             self._recorder.finish("superseded")
             self._recorder.close()
@@ -129,17 +163,30 @@ class TrainvitalsCallback(Guarded, TrainerCallback):  # type: ignore[misc]
                 self.failures.add("describe", error, self._recorder)
         self._recorder.describe(config or None, layout=layout or None, **facts)
 
-    @never_raises
     def on_step_begin(self, args: Any, state: Any, control: Any, **named: Any) -> None:
+        if self._flow is not None:
+            self._flow.step_begins(state.global_step, control)
+        self._step_begins(args, state)
+
+    @never_raises
+    def _step_begins(self, args: Any, state: Any) -> None:
         if self._recorder is None:
             return
         if self._waiting and not self._has_loss and state.global_step >= self._lossless_from:
             self._write(args, state, {})  # a trainer that never logs a loss
         self._pace.begin()
 
-    @never_raises
     def on_step_end(self, args: Any, state: Any, control: Any, **named: Any) -> None:
         self._pace.end()
+        if self._flow is not None and self._control is not None:
+            holds = self._control.holds
+            self._flow.step_ended(state.global_step, control)
+            if self._control.holds != holds:
+                self._pace.interrupt()
+        self._step_ended(args, state, control)
+
+    @never_raises
+    def _step_ended(self, args: Any, state: Any, control: Any) -> None:
         self._before_saving(control.should_save and not control.should_log and not control.should_evaluate, args, state)
 
     @never_raises
@@ -241,8 +288,13 @@ class TrainvitalsCallback(Guarded, TrainerCallback):  # type: ignore[misc]
                 has_scheduler=is_whole, parallel=_parallel_layout(args),
             )  # fmt: skip
 
-    @never_raises
     def on_save(self, args: Any, state: Any, control: Any, **named: Any) -> None:
+        self._after_saving(args, state)
+        if self._flow is not None:
+            self._flow.saved(state.global_step, control)
+
+    @never_raises
+    def _after_saving(self, args: Any, state: Any) -> None:
         self._before_saving(True, args, state)  # one that no flag announced
         self._is_saving = False
         self._pace.interrupt()
@@ -254,6 +306,8 @@ class TrainvitalsCallback(Guarded, TrainerCallback):  # type: ignore[misc]
 
     @never_raises
     def on_train_end(self, args: Any, state: Any, control: Any, **named: Any) -> None:
+        if self._control is not None:
+            self._control.close()
         recorder = self._recorder
         if recorder is None:
             return

@@ -17,8 +17,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from trainvitals.hook.device_values import DeviceValues
+from trainvitals.hook.group_control import GroupControl
+from trainvitals.hook.group_flow import tell_refusal
 from trainvitals.hook.guard import Failures, Guarded, never_raises
-from trainvitals.hook.lightning_saves import watch, when_written
+from trainvitals.hook.lightning_saves import save_now, watch, when_written
 from trainvitals.hook.pace import Pace
 from trainvitals.hook.recorder import Recorder
 from trainvitals.hook.save import Save
@@ -71,7 +73,8 @@ class TrainvitalsCallback(Guarded, _callback_class()):  # type: ignore[misc]
     ``loss``: name of the metric that is the loss, where none of ``NAMES`` is logged; without any, the loss that
     ``training_step`` returned. ``failures``: what went wrong in the callback itself; nothing raises into the trainer.
     Values on a device are copied without waiting for it and recorded with the next batch. ``manifest``: after a save the files
-    are hashed, in a thread.
+    are hashed, in a thread. ``control``: obey ``control.json``, on all ranks at one step; a mapping gives arguments of ``GroupControl``.
+    It alone raises: ``PeersLost``, when a rank is gone while all are held.
     """
 
     def __init__(
@@ -84,9 +87,13 @@ class TrainvitalsCallback(Guarded, _callback_class()):  # type: ignore[misc]
         writer: str = "auto",
         describe: bool = True,
         manifest: bool = True,
+        control: bool | Mapping[str, Any] = False,
     ) -> None:
         super().__init__()
         self.failures = Failures()
+        self._wants_control, self._control_arguments = control is not False, dict(control) if isinstance(control, Mapping) else {}
+        self._control: GroupControl | None = None
+        self._obeyed_step: int | None = None
         self._saves: Saves | None = None
         self._manifest = bool(manifest)
         self._recorder: Recorder | None = None
@@ -106,11 +113,56 @@ class TrainvitalsCallback(Guarded, _callback_class()):  # type: ignore[misc]
         """The recorder while training runs on a rank that writes: for ``data()`` and events of your own."""
         return self._recorder
 
+    @property
+    def exit_code(self) -> int:
+        """For ``sys.exit`` after ``fit()``, on every rank: 75 when the run was parked, else 0."""
+        return self._control.exit_code if self._control is not None else 0
+
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_recorder": None, "_waiting": None, "_saves": None}  # a spawned process begins anew
+        return self.__dict__ | {
+            "_recorder": None,
+            "_waiting": None,
+            "_saves": None,
+            "_control": None,
+        }  # a spawned process begins anew
+
+    def on_train_start(self, trainer: Any, pl_module: Any) -> None:
+        self._begin(trainer, pl_module)
+        self._begin_control(trainer)
 
     @never_raises
-    def on_train_start(self, trainer: Any, pl_module: Any) -> None:
+    def _begin_control(self, trainer: Any) -> None:
+        """On every rank."""
+        if not self._wants_control:
+            return
+        self._end_control()
+        self._obeyed_step = int(trainer.global_step)
+        self._control = GroupControl(
+            self._run_dir, self._run, lambda step: save_now(trainer), recorder=self._recorder, **self._control_arguments
+        )
+        if sentence := self._control.at_start():
+            trainer.should_stop = True
+            tell_refusal(sentence, bool(trainer.is_global_zero))
+
+    def _obey(self, trainer: Any) -> None:
+        """Raises ``PeersLost``."""
+        step = int(trainer.global_step)
+        if self._control is None or step == self._obeyed_step:
+            return  # gradients were accumulated
+        self._obeyed_step = step
+        holds = self._control.holds
+        if self._control.at_step(step) != "continue":
+            trainer.should_stop = True
+        if self._control.holds != holds:
+            self._pace.interrupt()
+
+    @never_raises
+    def _end_control(self) -> None:
+        if self._control is not None:
+            self._control.close()
+
+    @never_raises
+    def _begin(self, trainer: Any, pl_module: Any) -> None:
         if self._recorder is not None:
             self._recorder.finish("superseded")
             self._recorder.close()
@@ -153,8 +205,12 @@ class TrainvitalsCallback(Guarded, _callback_class()):  # type: ignore[misc]
         self._end_saving(trainer)
         self._pace.begin()
 
-    @never_raises
     def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
+        self._batch_ended(trainer, outputs)
+        self._obey(trainer)
+
+    @never_raises
+    def _batch_ended(self, trainer: Any, outputs: Any) -> None:
         if self._recorder is None:
             return
         self._release(wait=False)
@@ -289,11 +345,13 @@ class TrainvitalsCallback(Guarded, _callback_class()):  # type: ignore[misc]
 
     @never_raises
     def on_train_end(self, trainer: Any, pl_module: Any) -> None:
+        self._end_control()
         # Other callbacks save their last checkpoint now, and an asynchronous plugin finishes its own: ``teardown`` closes.
         self._finish(trainer, "finished" if not trainer.interrupted else "stopped", closes=False)
 
     @never_raises
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
+        self._end_control()
         self._finish(trainer, f"exception: {type(exception).__name__}")
 
     @never_raises

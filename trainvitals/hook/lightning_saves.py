@@ -6,7 +6,10 @@ trainer object. Needs no Lightning itself.
 
 from __future__ import annotations
 
+import os
+import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, Protocol
 
 from trainvitals.hook.save import Save
@@ -60,3 +63,22 @@ def when_written(trainer: Any, then: Callable[[BaseException | None], None]) -> 
     # One thread, first come first served: ours runs after the save.
     executor.submit(lambda: then(getattr(plugin, "_error", None)))
     return True
+
+
+def save_now(trainer: Any) -> None:
+    """On every rank: save as Lightning's own callback does, beside its checkpoints, and wait until it is written. Raises what the save
+    raises."""
+    found = (getattr(one, "dirpath", None) for one in trainer.checkpoint_callbacks)
+    directory = next((one for one in found if one), None) or os.path.join(trainer.default_root_dir, "checkpoints")  # noqa: PTH118
+    trainer.save_checkpoint(Path(directory) / f"epoch={trainer.current_epoch}-step={trainer.global_step}.ckpt")
+    is_written = threading.Event()
+    errors: list[BaseException] = []
+
+    def written(error: BaseException | None) -> None:
+        errors.extend([error] if error is not None else [])
+        is_written.set()
+
+    if when_written(trainer, written):
+        is_written.wait()
+    if errors:
+        raise errors[0]

@@ -35,6 +35,7 @@ import torch
 
 from trainvitals.hook.checksum import checksums, replicated_parameters, start_checksums
 from trainvitals.hook.device_values import DeviceValues
+from trainvitals.hook.group_control import GroupControl
 from trainvitals.hook.guard import Failures, never_raises
 from trainvitals.hook.rank_board import Answer, BoardReader, RankBoard, Sample, replica_mismatches
 from trainvitals.hook.rank_calls import RankCalls
@@ -89,6 +90,7 @@ class TrainingMonitor(RankCalls):
         writer: str = "auto",
     ) -> None:
         self.failures = Failures()
+        self._run_dir, self._run = run_dir, run
         self._recorder: Recorder | None = None
         self._board: RankBoard | None = None
         self._reader: BoardReader | None = None
@@ -141,6 +143,10 @@ class TrainingMonitor(RankCalls):
     def recorder(self) -> Recorder | None:
         """For ``describe()``, ``data()`` and events of your own; None on ranks that write no file."""
         return self._recorder
+
+    def control(self, *arguments: Any, **named: Any) -> GroupControl:
+        """A ``GroupControl`` of this run, from ``on_checkpoint`` on; on every rank. It tells this monitor's file what it does."""
+        return GroupControl(self._run_dir, self._run, *arguments, recorder=self._recorder, **named)
 
     def step(self, number: int) -> StepScope:
         """The block in which step ``number`` runs; an exception that leaves it passes, and nothing is recorded."""
