@@ -281,6 +281,8 @@ class Supervisor:
             return None
         if wish is not None and not self._let_run(wish):
             return None
+        if plan.sentence:
+            self._desk.tell("nodes", plan.sentence, nodes=plan.nodes, exclude=plan.exclude)
         return self._start(choice, reason, wish, plan)
 
     def _start(self, choice: Choice, reason: str, wish: history.Wish | None, plan: Plan) -> int | None:
@@ -310,7 +312,6 @@ class Supervisor:
         self._keep(start, is_news=True)
         self._watch(start, own, mark)
         how = f"from {choice.sentence}" if path is not None else "from the beginning: the run has no checkpoint yet"
-        how += f". {plan.sentence}" if plan.sentence else ""
         if path is not None and not self._road.is_told(self._command):
             how += " The command names neither {resume_from} nor {step}: the trainer has TRAINVITALS_RESUME_FROM, or chooses by itself."
         self._desk.tell(

@@ -64,6 +64,7 @@ class Outside(SlurmRoad):
             )
         self._record: JobRecord | None = None
         self._read_due_s = 0.0
+        self._linked = 0
 
     # -- before a start -----------------------------------------------------------------------------------------------
 
@@ -132,18 +133,24 @@ class Outside(SlurmRoad):
             self._read_due_s = now_s + READ_EVERY_S
             self._latest()
         record = self._own(start)
-        if record is None or record.started_ns is None:
+        if record is None:
             return start
-        if start.running_ns is None:
-            self._link(start, record)
-        return replace(start, running_ns=start.running_ns or record.started_ns, nodes=start.nodes or record.node_count)
+        # The trainer's own first word may be read before Slurm is asked the next time.
+        marks = [mark for mark in (record.started_ns, start.opened_ns, start.first_step_ns) if mark is not None]
+        if not marks:
+            return start
+        self._link(start, record)
+        return replace(start, running_ns=start.running_ns or min(marks), nodes=start.nodes or record.node_count)
 
     def _link(self, start: Start, record: JobRecord) -> None:
         """So that a trainer without the hook is seen by what it prints; not where an earlier start printed into the same file."""
+        if self._linked == start.number or not record.output.startswith("/"):
+            return
+        self._linked = start.number
         log = job_log_of(log_of(self._run.dir, start.number))
         try:
             earlier = {one.readlink() for one in log.parent.glob("attempt-*.job.log") if one.is_symlink()}
-            if record.output.startswith("/") and Path(record.output) not in earlier:
+            if Path(record.output) not in earlier:
                 log.symlink_to(record.output)
         except OSError as error:
             self._desk.trouble("the job's output cannot be linked", error)
