@@ -184,9 +184,10 @@ def _is_the_cause(fault: Event, death: Event) -> bool:
 
 
 def _layer_of(cause: Mapping[str, object]) -> str:
-    if cause.get("class") == "numerics" or cause.get("name") in NUMERIC_ERRORS:
+    kind, name = str(cause.get("class")), str(cause.get("name"))  # whatever a trainer's file holds
+    if kind == "numerics" or name in NUMERIC_ERRORS:
         return "numerics"
-    return "code" if cause.get("class") in CODE_FAULTS else "cluster"
+    return "code" if kind in CODE_FAULTS else "cluster"
 
 
 def _code(rule: str, evidence: Evidence) -> Check:

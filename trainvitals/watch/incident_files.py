@@ -54,8 +54,9 @@ class IncidentFiles:
         self._written: dict[str, tuple[Incident, float]] = {}
         self._listed: dict[str, Incident] = {}
         self._has_looked = False
-        #: Why pages are not written, "" when all is well.
-        self.trouble = ""
+        #: Why pages are not written, "" when all is well. fault: what went wrong with an explanation last; ``faults`` counts.
+        self.trouble = self.fault = ""
+        self.faults = 0
 
     def take(self, record: Step | Event) -> None:
         """What the watchdog read or stored."""
@@ -79,7 +80,7 @@ class IncidentFiles:
             for incident in due:
                 if not self._is_due(incident, now_s):
                     continue  # it is there as it is
-                page = self._page(incident, self._facts.known(incident, seen, now_ns), now_ns)
+                page = self._page(incident, self._known(incident, seen, now_ns), now_ns)
                 name = file_name(incident.id)
                 self._write(f"{name}.html", to_html(page))
                 self._write(f"{name}.json", to_json(page))
@@ -94,6 +95,17 @@ class IncidentFiles:
                 self._written[incident.id] = (incident, now_s)  # tried again when it changes, or after a while
         while len(self._written) > 4 * max(1, self._keep):
             del self._written[next(iter(self._written))]
+
+    def _known(self, incident: Incident, seen: Seen, now_ns: int) -> Known:
+        """A fault in what explains an incident costs the explanation, not the watchdog."""
+        try:
+            return self._facts.known(incident, seen, now_ns)
+        except Exception as error:  # noqa: BLE001 (counted and told)
+            self.faults += 1
+            self.fault = (
+                f"an incident could not be explained ({type(error).__name__}: {error}); its page says what is known without"
+            )
+            return Known()
 
     def _is_due(self, incident: Incident, now_s: float) -> bool:
         before = self._written.get(incident.id)

@@ -250,7 +250,7 @@ class Watchdog:
         kept = "The attempt is numbered all the same; it is written down as soon as that works."
         troubles = [
             ("metadata", self._metadata.flush()), ("pauses", self._pauses.trouble), ("audit", self._audit.trouble),
-            ("requests", self._requests.trouble), ("control", self._adapter.trouble), ("incidents", self._pages.trouble), ("signed requests", self._far.trouble),
+            ("requests", self._requests.trouble), ("control", self._adapter.trouble), ("incidents", self._pages.trouble or self._pages.fault), ("signed requests", self._far.trouble),
             ("attempts", numbering and f"{numbering} {kept}"), ("flapping", self._sources.flapping()),
         ]  # fmt: skip
         for source, trouble in self._troubles.news(troubles):
