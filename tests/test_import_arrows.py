@@ -36,6 +36,7 @@ MAY_IMPORT = {
     "watch": BASE
     | {"access", "settings", "attempts", "control", "logs", "detect", "checkpoints", "store", "incidents", "alerts"},
     "supervisor": BASE | {"settings", "settings_sections", "attempts", "control", "logs", "checkpoints", "store", "incidents"},
+    "doctor": BASE | {"settings", "settings_sections", "control", "store", "alerts", "hook.filesystem"},
     "charts": BASE | {"incidents"},
     "web": BASE | {"access", "settings", "control", "store", "incidents", "charts", "alerts"},
     "demo": BASE | {"hook", "control", "checkpoints", "store"},
@@ -53,7 +54,7 @@ LIBRARY_OF = {
 OUTSIDE_OF = {
     "streamlit": {"pages", "app"},
     "pynvml": {"collectors"},
-    "subprocess": {"watch", "supervisor", "checkpoints", "demo", "hook", "cli", "collectors", "tests", "bench"},
+    "subprocess": {"watch", "supervisor", "checkpoints", "demo", "hook", "doctor", "cli", "collectors", "tests", "bench"},
 }
 
 

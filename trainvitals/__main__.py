@@ -27,10 +27,13 @@ COMMANDS = {
     "checkpoint": ("checkpoint", "list, verify or show the checkpoints in a directory"),
     "control": ("control", "pause, resume, checkpoint or stop a run through its control file"),
     "audit": ("audit", "check the audit of a run, a chain of hashes, or show its newest records"),
+    "incident": ("incident", "what is open in a run: list it, say that you have it, silence a rule for a while"),
+    "report": ("report", "one incident as one HTML file that stands alone"),
     "annotate": ("annotate", "tell the watchdog of a run what was changed on purpose: it silences what that explains"),
     "alert": ("alert", "test a target of alerts; list what was sent and what was not, send it again, use a target again"),
     "spool": ("spool", "what waits on this machine for the store: list it, send refused points again or drop them, deliver it"),
     "store": ("store", "check, set up or copy the store that the settings name"),
+    "doctor": ("doctor", "look at settings, store, rights, file systems, control, logs, driver and clock, and say what to do"),
 }
 
 

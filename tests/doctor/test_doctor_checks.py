@@ -1,0 +1,372 @@
+"""Each thing broken once, and what the doctor says of it."""
+
+import dataclasses
+import http.server
+import json
+import os
+import re
+import socket
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from trainvitals.cli import doctor
+from trainvitals.clock import ManualClock, SystemClock
+from trainvitals.control import ControlClient, files, inbox, init, supervised
+from trainvitals.control.requests import Watcher
+from trainvitals.doctor import of_machine, of_run, places
+from trainvitals.doctor.check import FAULT, OK, WARNING
+from trainvitals.doctor.runner import examine
+from trainvitals.settings import parse
+from trainvitals.store.sqlite import SqliteStore
+
+ROOT = Path(__file__).resolve().parents[2]
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can be two users")
+CLOCK = SystemClock()
+
+
+@pytest.fixture
+def place(tmp_path):
+    """Settings of one healthy run on this machine."""
+    for name in ("run", "checkpoints"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "train.log").write_text("x\n")
+    init(tmp_path / "run", "r")
+    return tmp_path
+
+
+def settings_of(place, run=(), **more):
+    table = {
+        "name": "r", "dir": str(place / "run"), "logs": [str(place / "*.log")], "checkpoints": [str(place / "checkpoints")],
+    } | dict(run)  # fmt: skip
+    return parse({"store": f"sqlite://{place}/store.db", "runs": [table]} | more)
+
+
+def look(settings, check, clock=CLOCK):
+    """What one check finds, as (state, text with advice)."""
+    checkups = [*of_machine.checkups(settings, clock, ROOT, 10.0), *of_run.checkups(settings, settings.runs[0], clock)]
+    (checkup,) = [checkup for checkup in checkups if checkup.check == check]
+    return [(finding.state, f"{finding.text} | {finding.advice}") for finding in checkup.look()]
+
+
+def says(found, state, sentence):
+    return any(state == was and sentence in text for was, text in found), found
+
+
+def test_every_check_is_documented_and_nothing_else_is(place):
+    page = (ROOT / "docs" / "doctor.md").read_text()
+    documented = set(re.findall(r"^\| `([a-z ]+)` \|", page.partition("## What is looked at")[2], re.MULTILINE))
+    checks = {checkup.check for checkup in doctor.checkups(settings_of(place), "", 1.0)} | {"settings"}
+    assert documented == checks
+    for state in (OK, WARNING, FAULT):
+        assert f"| `{state}` |" in page
+
+
+def test_a_healthy_run_has_no_fault_and_its_probe_files_are_gone(place):
+    settings = settings_of(place, gpu={"enabled": False}, dashboard={"port": free_port()})
+    for checkup in doctor.checkups(settings, "", 10.0):
+        for finding in checkup.look():
+            assert finding.state != FAULT, (checkup, finding)
+            assert finding.state == OK or finding.advice, "a warning without what to do"
+    left = [path for path in place.rglob("*") if "doctor" in path.name or path.name.startswith(".now.")]
+    assert left == []
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+# -- the run's directory ------------------------------------------------------------------------------------------------
+
+
+def test_a_run_directory_that_is_missing_or_a_file_or_open_to_everyone(place):
+    assert says(look(settings_of(place, {"dir": str(place / "no")}), "run directory"), FAULT, "there is no run directory")[0]
+    assert says(look(settings_of(place, {"dir": str(place / "train.log")}), "run directory"), FAULT, "is no directory")[0]
+    (place / "run").chmod(0o777)
+    ok, found = says(look(settings_of(place), "run directory"), FAULT, "anyone could stop the run")
+    assert ok and "chmod o-w" in found[0][1]
+
+
+def test_files_that_a_umask_of_077_keeps_from_the_group(place):
+    hidden = place / "run" / "metrics.rank00000.jsonl"
+    hidden.write_text("{}\n")
+    hidden.chmod(0o600)
+    ok, found = says(look(settings_of(place), "run directory"), WARNING, "1 of 1 files")
+    assert ok, found
+
+
+def test_root_squash_is_known_by_a_file_that_became_somebody_elses(place, monkeypatch):
+    squashed = places.Probe(uid=65_534, gid=65_534, mode=0o640, mtime_s=time.time(), has_link=True)
+    monkeypatch.setattr(places, "probe", lambda _path: squashed)
+    ok, found = says(look(settings_of(place), "run directory"), FAULT, "root_squash")
+    assert ok, found
+
+
+@needs_root
+def test_root_squash_is_known_by_a_directory_of_nobody(place):
+    os.chown(place / "run", 65_534, 65_534)
+    ok, found = says(look(settings_of(place), "run directory"), WARNING, "the file server changes users")
+    assert ok, found
+
+
+@pytest.mark.parametrize(("off_s", "state"), [(0.5, None), (10, WARNING), (-10, WARNING), (3_600, FAULT)])
+def test_a_clock_of_the_file_system_that_differs_is_told(place, off_s, state):
+    clock = ManualClock()
+    clock.advance(time.time() - clock.time_ns() / 1e9 + off_s, wall_only=True)
+    found = [
+        (was, text) for was, text in look(settings_of(place), "run directory", clock) if "the clock of the file system" in text
+    ]
+    assert [was for was, _ in found] == ([state] if state else [])
+    if state:
+        assert ("behind" if off_s > 0 else "ahead of") in found[0][1] and "chronyc" in found[0][1]
+
+
+def test_a_run_that_is_asked_through_the_store_needs_no_directory_here(place):
+    settings = settings_of(place, {"dir": str(place / "elsewhere"), "control_road": "store"})
+    for check in ("run directory", "control", "hook", "watch", "supervisor", "logs", "checkpoints"):
+        (found,) = look(settings, check)
+        assert found[0] == OK and "not on this host" in found[1]
+
+
+# -- what the trainer and the watchdog write ----------------------------------------------------------------------------
+
+
+def test_a_hooks_file_that_is_missing_old_or_growing(place):
+    assert says(look(settings_of(place, {"steps_from": "hook"}), "hook"), FAULT, "steps_from = hook")[0]
+    assert says(look(settings_of(place, {"logs": []}), "hook"), FAULT, "nothing to read steps from")[0]
+    assert says(look(settings_of(place), "hook"), OK, "the steps come from the log")[0]
+    path = place / "run" / "metrics.rank00000.jsonl"
+    path.write_text("{}\n")
+    assert says(look(settings_of(place), "hook"), OK, "written 0 s ago")[0]
+    os.utime(path, (time.time() - 3_600,) * 2)
+    assert says(look(settings_of(place), "hook"), WARNING, "not written for 60 min")[0]
+
+
+def test_control_that_nobody_made_that_is_narrow_or_not_wired(place):
+    assert says(look(settings_of(place), "control"), WARNING, "not wired")[0]
+    files.control_dir(place / "run").chmod(0o750)
+    ok, found = says(look(settings_of(place), "control"), WARNING, "another user of the group cannot act")
+    assert ok and "control init" in found[0][1]
+    ok, _ = says(look(settings_of(place, {"dir": str(place)}), "control"), WARNING, "nobody can pause this run")
+    assert ok
+
+
+def test_a_trainers_status_that_is_alive_silent_or_another_runs(place):
+    client = ControlClient(place / "run", run="r", poll_s=0.02)
+    client.at_step(7)
+    status = files.control_dir(place / "run") / files.STATUS_FILE
+    try:
+        until_s = time.monotonic() + 60
+        while not says(look(settings_of(place), "control"), OK, "Running, last step 7")[0]:
+            assert time.monotonic() < until_s
+            time.sleep(0.02)
+        assert says(look(settings_of(place, {"name": "other"}), "control"), FAULT, "belongs to the run 'r'")[0]
+    finally:
+        client.close()
+    status.write_text(status.read_text().replace('"ended": true', '"ended": false'))
+    os.utime(status, (time.time() - 120,) * 2)
+    assert says(look(settings_of(place), "control"), WARNING, "No heartbeat from the trainer for")[0]
+
+
+@pytest.mark.parametrize("content", ["", "{", '{"schema": 99}'])
+def test_unusable_control_files_are_told_by_the_errors_own_words(place, content):
+    (files.control_dir(place / "run") / files.CONTROL_FILE).write_text(content)
+    settings = settings_of(place)
+    (checkup,) = [one for one in of_run.checkups(settings, settings.runs[0], CLOCK) if one.check == "control"]
+    (result,) = examine([checkup], 10.0, CLOCK)
+    assert result.finding.state == FAULT and "control.json" in result.finding.text
+
+
+def test_the_trainers_own_way_is_looked_at(place):
+    kill = {"control": "kill_switch", "kill_switch_path": str(place / "KILL")}
+    assert says(look(settings_of(place, kill), "control"), OK, "the kill switch would be")[0]
+    (place / "KILL").touch()
+    assert says(look(settings_of(place, kill), "control"), WARNING, "the trainer does not start")[0]
+    nowhere = {"control": "kill_switch", "kill_switch_path": str(place / "no" / "KILL")}
+    assert says(look(settings_of(place, nowhere), "control"), FAULT, "takes no kill switch")[0]
+    pid = {"control": "signal", "signal_pid_file": str(place / "pid")}
+    assert says(look(settings_of(place, pid), "control"), WARNING, "nobody would be signalled")[0]
+    assert says(look(settings_of(place, {"control": "signal"}), "control"), OK, "SIGTERM")[0]
+
+
+def test_a_watchdog_that_is_there_silent_another_runs_or_not_there(place):
+    assert says(look(settings_of(place), "watch"), WARNING, "no watchdog has ever")[0]
+    inbox.announce(place / "run", Watcher("r", ("annotation",), "host9", 77, "armed"))
+    assert says(look(settings_of(place), "watch"), OK, "process 77 on host9, breaker armed")[0]
+    assert says(look(settings_of(place, {"name": "other"}), "watch"), FAULT, "watches 'r'")[0]
+    path = inbox.requests_dir(place / "run") / inbox.WATCHER_FILE
+    os.utime(path, (time.time() - 100,) * 2)
+    assert says(look(settings_of(place), "watch"), FAULT, "was heard of 100 s ago")[0]
+    inbox.withdraw(place / "run")
+    assert says(look(settings_of(place), "watch"), WARNING, "nobody watches this run now")[0]
+
+
+def test_a_supervisor_is_named_and_another_runs_is_a_fault(place):
+    assert says(look(settings_of(place), "supervisor"), OK, "a person starts the trainer again")[0]
+    supervised.make_directories(place / "run")
+    supervised.announce(place / "run", Watcher("r", (), "host9", 77))
+    assert says(look(settings_of(place), "supervisor"), OK, "process 77 on host9")[0]
+    assert says(look(settings_of(place, {"name": "other"}), "supervisor"), FAULT, "runs 'r'")[0]
+
+
+def test_logs_that_are_missing_or_old(place):
+    assert says(look(settings_of(place), "logs"), OK, "1 files, written 0 s ago")[0]
+    os.utime(place / "train.log", (time.time() - 7_200,) * 2)
+    assert says(look(settings_of(place), "logs"), WARNING, "not written for 120 min")[0]
+    assert says(look(settings_of(place, {"logs": ["/no/such/*.log"]}), "logs"), WARNING, "nothing matches")[0]
+
+
+def test_checkpoints_without_a_directory_without_room_or_without_links(place, monkeypatch):
+    assert says(look(settings_of(place, {"checkpoints": []}), "checkpoints"), WARNING, "no checkpoint is verified")[0]
+    assert says(look(settings_of(place, {"checkpoints": ["/no/such"]}), "checkpoints"), FAULT, "there is no checkpoint")[0]
+    real = os.statvfs(place)
+    full = os.statvfs_result((real.f_bsize, 4096, 1_000_000, 10, 10, 5_000_000, 10, 10, 0, 255))
+    monkeypatch.setattr(of_run.os, "statvfs", lambda _path: full)
+    found = look(settings_of(place), "checkpoints")
+    assert says(found, WARNING, "40,960 of 4,096,000,000 bytes are free")[0] and says(found, WARNING, "10 inodes")[0]
+    monkeypatch.undo()
+
+    def no_links(*_, **__):
+        raise OSError(1, "no")
+
+    monkeypatch.setattr(places.os, "link", no_links)
+    assert says(look(settings_of(place), "checkpoints"), WARNING, "makes no hard links")[0]
+    assert list((place / "checkpoints").iterdir()) == []
+
+
+# -- this machine -------------------------------------------------------------------------------------------------------
+
+
+def test_a_store_that_is_there_not_yet_there_or_that_cannot_be_made(place):
+    assert says(look(settings_of(place), "store"), OK, "is made by the first program")[0]
+    SqliteStore(place / "store.db").close()
+    opened = SqliteStore(place / "store.db")
+    opened.commit([], {"a": b"b"})
+    opened.close()
+    assert says(look(settings_of(place), "store"), OK, "answers")[0]
+    (place / "broken.db").write_bytes(b"no database" * 100)
+    assert look(parse({"store": f"sqlite://{place}/broken.db", "runs": [{"name": "r", "dir": "/x"}]}), "store")[0][0] == FAULT
+    no = parse({"store": "sqlite:///proc/nowhere/store.db", "runs": [{"name": "r", "dir": "/x"}]})
+    assert says(look(no, "store"), FAULT, "may not write" if os.geteuid() else "")[0] or os.geteuid() == 0
+
+
+def test_a_server_that_does_not_answer_is_a_fault_without_its_secret(place, tmp_path):
+    token = tmp_path / "token"
+    token.write_text("SeCrEtToKeN")
+    port = free_port()
+    remote = settings_of(place, store=f"influxdb+http://127.0.0.1:{port}", influxdb={"token_file": str(token), "timeout_s": 2})
+    found = look(remote, "store")
+    assert found[0][0] == FAULT and str(port) in found[0][1] and "SeCrEt" not in str(found)
+
+
+def test_a_spool_without_room_or_rights(place, tmp_path):
+    remote = {"store": "influxdb+http://127.0.0.1:1"}
+    assert says(look(settings_of(place), "spool"), OK, "not needed")[0]
+    assert says(look(settings_of(place, **remote, spool={"dir": str(tmp_path / "new")}), "spool"), OK, "is made by")[0]
+    assert says(look(settings_of(place, **remote, spool={"dir": str(tmp_path)}), "spool"), OK, "local")[0]
+    found = look(settings_of(place, **remote, spool={"dir": str(tmp_path), "max_bytes": 10**15}), "spool")
+    assert says(found, WARNING, "lower [spool] max_bytes")[0]
+    assert says(look(settings_of(place, **remote, spool={"dir": "/proc/self"}), "spool"), FAULT, "takes no file")[0]
+
+
+def test_every_secret_file_of_the_settings_is_looked_at(place, tmp_path):
+    secret = tmp_path / "secret"
+    secret.write_text("x")
+    secret.chmod(0o600)
+    settings = settings_of(
+        place,
+        influxdb={"token_file": str(secret)},
+        alerts={"targets": {"a": {"kind": "slack", "url_file": str(tmp_path / "no")}}},
+    )
+    keys = {key for key, _ in of_machine.secret_files(settings)}
+    assert keys == {"[influxdb] token_file", "[alerts.targets.a] url_file"}
+    found = look(settings, "secrets")
+    assert says(found, FAULT, "[alerts.targets.a] url_file")[0] and says(found, OK, "[influxdb] token_file")[0]
+    secret.chmod(0o644)
+    assert says(look(settings, "secrets"), WARNING, "everyone on this machine may read")[0]
+    secret.write_text("")
+    secret.chmod(0o600)
+    assert says(look(settings, "secrets"), FAULT, "is empty")[0]
+    assert says(look(settings_of(place), "secrets"), OK, "no file is named")[0]
+
+
+def test_no_setting_for_a_secret_can_be_forgotten(place):
+    """A new setting whose name says that it is a file with a secret is found by its name."""
+    settings = settings_of(place)
+    filled = dataclasses.replace(settings.login, proxy_secret_file="/x/secret")
+    keys = {key for key, _ in of_machine.secret_files(dataclasses.replace(settings, login=filled))}
+    assert keys == {"[login] proxy_secret_file"}
+
+
+class Answers(http.server.BaseHTTPRequestHandler):
+    body = b""
+
+    def do_GET(self):
+        self.send_response(503)
+        self.end_headers()
+        self.wfile.write(self.body)
+
+    def log_message(self, *_):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("body", "state", "sentence"),
+    [(json.dumps({"status": "error", "snapshot_age_s": None}).encode(), OK, "a dashboard answers"), (b"hello", WARNING, "another program")],
+)  # fmt: skip
+def test_a_port_is_free_a_dashboards_or_another_programs(place, body, state, sentence):
+    handler = type("Handler", (Answers,), {"body": body})
+    server = http.server.HTTPServer(("127.0.0.1", 0), handler)
+    number = server.server_address[1]
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    try:
+        assert says(look(settings_of(place, dashboard={"port": number}), "port"), state, sentence)[0]
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+    assert says(look(settings_of(place, dashboard={"port": number}), "port"), OK, "is free")[0]
+
+
+def test_a_driver_that_hangs_is_told_in_time_and_one_that_is_missing_too(place, tmp_path):
+    assert says(look(settings_of(place, gpu={"enabled": False}), "gpu"), OK, "enabled = false")[0]
+    folder = tmp_path / "checkout" / "collectors"
+    folder.mkdir(parents=True)
+    (folder / "__init__.py").touch()
+    (folder / "__main__.py").write_text("import time; time.sleep(600)")
+    (found, *_) = list(of_machine.gpu(settings_of(place), folder.parent, 1.0))
+    assert found.state == FAULT and "did not answer" in found.text
+    (folder / "__main__.py").write_text("import sys; print('no NVIDIA driver', file=sys.stderr); sys.exit(1)")
+    (found,) = list(of_machine.gpu(settings_of(place), folder.parent, 10.0))
+    assert found.state == WARNING and "no NVIDIA driver" in found.text
+    (folder / "__main__.py").write_text('print(\'{"measurement": "gpu"}\')')
+    (found,) = list(of_machine.gpu(settings_of(place), folder.parent, 10.0))
+    assert found.state == OK
+    (found,) = list(of_machine.gpu(settings_of(place), tmp_path, 10.0))
+    assert found.state == OK and "checkout" in found.text
+
+
+def test_alert_targets_are_read_and_nothing_is_sent(place, tmp_path):
+    assert says(look(settings_of(place), "alerts"), WARNING, "nobody is told of anything")[0]
+    address = tmp_path / "url"
+    address.write_text("https://hooks.example.com/T000/SeCrEt\n")
+    good = {"kind": "slack", "url_file": str(address)}
+    found = look(settings_of(place, alerts={"targets": {"a": good}}), "alerts")
+    assert [state for state, _ in found] == [OK] and "SeCrEt" not in str(found)
+    address.write_text("not-an-address SeCrEt")
+    found = look(settings_of(place, alerts={"targets": {"a": good}}), "alerts")
+    assert found[0][0] == FAULT and "SeCrEt" not in str(found)
+    address.write_text("https://hooks.example.com/x")
+    quiet = look(settings_of(place, alerts={"targets": {"a": good | {"severities": ["warning"]}}}), "alerts")
+    assert says(quiet, WARNING, "no target is told of critical findings")[0]
+
+
+def test_slurm_commands_that_are_missing(place, monkeypatch):
+    assert says(look(settings_of(place), "slurm"), OK, "slurm = off")[0]
+    monkeypatch.setenv("PATH", "/no/such/directory")
+    assert says(look(settings_of(place, supervisor={"slurm": "requeue"}), "slurm"), FAULT, "not found: sinfo")[0]
