@@ -134,3 +134,29 @@ def test_whatever_stands_in_the_events_nothing_is_raised_and_a_restored_state_go
     second.restore(json.loads(json.dumps(first.to_state())))
     assert [*begun, *feed(second, events[cut:])] == found
     assert len(whole.open_findings) <= 3
+
+
+@pytest.mark.parametrize("is_late", [False, True])
+def test_an_end_that_somebody_asked_for_by_going_back_is_no_death(is_late: bool) -> None:
+    engine = running()
+    ending, end = (
+        told("ending", 1_000, why="rollback"),
+        event("attempt_end", 1_001, reason="exception: SystemExit", exit_code=143),
+    )
+    found = [each for one in ((end, ending) if is_late else (ending, end)) for each in engine.update(one)]
+    found += engine.update(event("fault", 1_002, **{"class": "cancelled"}))
+    found += engine.tick(at(2_000))
+    assert [one.is_open for one in of_rule(found, "run_dead")] == ([True, False] if is_late else [])
+    assert not engine.open_findings
+    engine.update(event("attempt_start", 1_010, attempt=2))
+    feed(engine, curve(20, first=90, attempt=2))
+    died = of_rule(engine.update(event("attempt_end", 200, reason="exception: OOM", exit_code=1)), "run_dead")
+    assert [(one.attempt, one.severity) for one in died] == [(2, Severity.CRITICAL)]
+
+
+@pytest.mark.parametrize("why", ["hang", "shutdown", "resumed_behind"])
+def test_an_end_by_the_supervisor_for_any_other_reason_is_one(why: str) -> None:
+    engine = running()
+    engine.update(told("ending", 1_000, why=why))
+    found = engine.update(event("attempt_end", 1_001, reason="exception: SystemExit", exit_code=143))
+    assert [one.rule for one in found] == ["run_dead"]

@@ -37,12 +37,20 @@ def is_deadly(event: Event) -> bool:
     return kind in DEADLY_CLASSES or (isinstance(followed_by, Mapping) and any(name in DEADLY_CLASSES for name in followed_by))
 
 
+def _is_way_back(event: Event) -> bool:
+    """Whether the supervisor ends, or has ended, the trainer because a person asked to go back."""
+    data = event.data
+    return (data.get("state"), data.get("why")) == ("ending", "rollback") or (data.get("state"), data.get("kind")) == (
+        "ended", "rollback",
+    )  # fmt: skip
+
+
 class LivenessDetector(FamilyDetector):
     """``run_dead``. A deadly line alone is only suspicion: steps may go on (a retry, another job's output)."""
 
     family = "liveness"
     rules = ("run_dead",)
-    STATE = ("ledger", "_suspected", "_suspected_class", "_suspected_ns", "_suspected_step", "_closed")
+    STATE = ("ledger", "_suspected", "_suspected_class", "_suspected_ns", "_suspected_step", "_closed", "_is_wished")
 
     def __init__(self, context: Context, tuned: Tuned) -> None:
         super().__init__(context, tuned)
@@ -51,19 +59,27 @@ class LivenessDetector(FamilyDetector):
         self._suspected_class = ""
         self._suspected_ns: int | None = None
         self._suspected_step = 0
+        self._is_wished = False  # a person asked for a way back, and the supervisor ends the trainer for it
         self._closed: dict[str, Any] = {}  # the last one, for a post-mortem that comes after the next start
 
     def on_step(self, step: Step) -> None:
-        self._suspected = None
+        self._suspected, self._is_wished = None, False
         if self.ledger.open:
             self._close(f"; steps go on at {format_step(step.step)}")
 
     def on_event(self, event: Event) -> None:
-        if event.kind == "attempt_end":
+        if event.kind == "supervisor" and _is_way_back(event):
+            # Its end may have been read before this: the trainer's file and the supervisor's are two.
+            self._is_wished, self._suspected = True, None
+            self._close("; the supervisor ended it, to go back as somebody asked")
+        elif self._is_wished and event.kind in ("attempt_end", "fault", "postmortem"):
+            self.context.is_ended = True
+        elif event.kind == "attempt_end":
             self._on_end(event)
         elif event.kind == "fault":
             self._on_fault(event)
         elif event.kind == "attempt_start":
+            self._is_wished = False
             self._confirm(event.time_ns)
             self._close("; the trainer was started again")
         elif event.kind == "postmortem":

@@ -145,6 +145,8 @@ class RunSources:
         from_hook = self.steps_from == "hook"
         now_ns = self._clock.time_ns()
         self._keep_promises()
+        # First: that it ends the trainer it says before the trainer does.
+        of_supervisor = self._of_supervisor(now_ns)
         records: list[Step | Event] = []
         if self._run.steps_from != "log":
             records += [self._numbered(path, record, now_ns) for path, record in self._hook.poll(self._max_bytes)]
@@ -155,13 +157,12 @@ class RunSources:
                 records.append(self._numbered(path, record, now_ns))
             elif isinstance(record, Event) and record.kind in KINDS_BESIDE_THE_HOOK:
                 records.append(self._stamped(replace(record, attempt=self._current or None), path, now_ns))
-        records += self._of_supervisor(now_ns)
         # A launcher that goes on printing is no sign of life of the trainer. What it says of the cause comes first.
         if not is_hook_quiet:
             self._quiet_since_s = self._clock.monotonic_s()
         elif not self.is_behind:
             records += self._death(now_ns)
-        return records
+        return of_supervisor + records
 
     def _of_supervisor(self, now_ns: int) -> list[Step | Event]:
         """Its own events; of anything else in its file there is a message at most."""
