@@ -23,6 +23,7 @@ page = st.navigation(
         st.Page("checkpoints.py", title="Checkpoints"),
         st.Page("nodes.py", title="Nodes"),
         st.Page("control.py", title="Control"),
+        st.Page("alerts.py", title="Alerts"),
     ],
     position="top",
 )

@@ -7,7 +7,7 @@ import streamlit as st
 from pages._shared.components import verdict_band
 from pages._shared.dialogs import open_dialog
 from pages._shared.runs import visible_runs
-from pages._shared.state import RUN_KEY, Look, look, refresh_s, theme
+from pages._shared.state import RUN_KEY, Look, alerts_now, look, refresh_s, theme
 from pages._shared.who import is_operator
 from trainvitals.charts.palette import palette
 from trainvitals.web import format as fmt
@@ -19,7 +19,9 @@ _CSS = Path(__file__).parent / "style.css"
 
 def style() -> None:
     """Our few rules on top of Streamlit's theme; all of it our own text."""
-    colours = "".join(f"--tv-{role}:{palette(theme())[role]};" for role in ("line", "card", "ink", "dim", "warning_text"))
+    colours = "".join(
+        f"--tv-{role}:{palette(theme())[role]};" for role in ("line", "card", "ink", "dim", "warning_text", "critical_text")
+    )
     st.html(f"<style>:root{{{colours}}}\n{_CSS.read_text(encoding='utf-8')}</style>")
 
 
@@ -75,12 +77,21 @@ def trouble(seen: Look) -> None:
         )
 
 
+def nobody_paged() -> None:
+    """In red, on every page, while a critical incident would reach nobody; nothing when it would."""
+    sentence = alerts_now().banner
+    if sentence:
+        with st.container(key="tv-nobody-paged"):
+            st.text(f"⚠ {sentence}")
+
+
 def head() -> Look | None:
     """Bar, trouble and verdict band, for the top of every page's first fragment; None before the first snapshot."""
     seen = look(speaks=True)
     if seen is None:
         return None
     bar(seen)
+    nobody_paged()
     trouble(seen)
     shown = band(seen.snapshot, seen.run, seen.now_ns, refresh_s())
     action = verdict_band(shown if is_operator(seen) else {**shown, "actions": []}, key="tv_band")

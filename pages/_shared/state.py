@@ -4,8 +4,9 @@ from dataclasses import dataclass
 
 import streamlit as st
 
+from trainvitals.web.alerts_view import AlertsView
 from trainvitals.web.poller import Poller
-from trainvitals.web.process import StartError, poller
+from trainvitals.web.process import StartError, alert_peer, poller
 from trainvitals.web.view import RunView, Snapshot
 
 RUN_KEY = "tv_run"
@@ -35,6 +36,12 @@ def the_poller() -> Poller:
     except StartError as error:
         st.text(f"Trainvitals cannot start: {error}")
         st.stop()
+
+
+def alerts_now() -> AlertsView:
+    """What is told, to whom, and whether it gets there, as of the last look; never waits."""
+    the_poller()
+    return alert_peer().view()
 
 
 def look(*, speaks: bool = False) -> Look | None:

@@ -19,16 +19,18 @@ from trainvitals.records import Event
 from trainvitals.settings import RunSettings, Settings
 from trainvitals.store.open import open_store
 from trainvitals.web.access import LOCAL, Entry, entry_of
+from trainvitals.web.alert_peer import AlertPeer
 from trainvitals.web.audit import AuditReader
 from trainvitals.web.draw import draw
 from trainvitals.web.poller import Poller
 from trainvitals.web.view import ControlView
 
 #: What ``poller`` raises when this dashboard cannot start; pages show its sentence.
-__all__ = ["StartError", "entry", "lifespan", "make_poller", "poller", "read_control", "read_requests", "stop"]
+__all__ = ["StartError", "alert_peer", "entry", "lifespan", "make_poller", "poller", "read_control", "read_requests", "stop"]
 log = logging.getLogger(__name__)
 _lock = threading.Lock()
 _poller: Poller | None = None
+_peer: AlertPeer | None = None
 
 
 def entry() -> Entry:
@@ -48,6 +50,17 @@ def poller() -> Poller:
             _poller = make_poller(settings_module.load())
             _poller.start()
         return _poller
+
+
+def alert_peer() -> AlertPeer:
+    """Who looks after the watchdogs and knows the outbox, started at the first call. Raises as ``poller``."""
+    global _peer
+    held = poller()
+    with _lock:
+        if _peer is None:
+            _peer = AlertPeer(held.settings, held.snapshot)
+            _peer.start()
+        return _peer
 
 
 def make_poller(settings: Settings) -> Poller:
@@ -89,10 +102,13 @@ def read_requests(run: RunSettings) -> list[Event]:
 
 
 def stop() -> None:
-    """End the poller of this process, if there is one; a later ``poller()`` makes a new one."""
-    global _poller
+    """End the poller of this process and what goes with it, if there is one; a later ``poller()`` makes a new one."""
+    global _poller, _peer
     with _lock:
         held, _poller = _poller, None
+        peer, _peer = _peer, None
+    if peer is not None:
+        peer.stop(1.0)
     if held is not None:
         held.stop(1.0)
 
@@ -101,7 +117,7 @@ def stop() -> None:
 async def lifespan(app: Any) -> AsyncIterator[dict[str, Any]]:
     """What ``st.App(lifespan=…)`` takes: read the store before the first visitor comes, close it when the server ends."""
     try:
-        poller()
+        alert_peer()
     except TrainvitalsError as error:
         log.error("%s", error)  # the pages and /healthz say it too, and try again at each visit
     try:
