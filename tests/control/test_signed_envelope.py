@@ -184,3 +184,13 @@ def test_of_a_writer_killed_between_its_two_files_the_second_is_written_and_noth
     (run_dir / "control" / "control.json").write_text(first.to_json())
     assert standing(run_dir, "mine") == mine == read_request(run_dir)
     assert [one.seq for one in history(run_dir)] == [1, 2]
+
+
+def test_what_a_killed_writer_left_under_a_temporary_name_was_never_asked(tmp_path):
+    run_dir = tmp_path / "run"
+    run_dir.mkdir()
+    mine = submit(run_dir, "r", action="pause", by="ana", source="ui", reason="x", request_id="mine")
+    (run_dir / "control" / "control.json").unlink()
+    (run_dir / "control" / "history" / "1.json").unlink()
+    (run_dir / "control" / "history" / ".1.json.tmp.node.7.0").write_text(mine.to_json())
+    assert standing(run_dir, "mine") is None

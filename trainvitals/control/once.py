@@ -24,9 +24,11 @@ def standing(run_dir: RunDir, request_id: str) -> ControlRequest | None:
         return present
     directory = files.control_dir(run_dir)
     try:
-        names = sorted((path.name for path in (directory / files.HISTORY_DIR).iterdir()), key=_number, reverse=True)
+        # What a killed writer left under a name of its own was never asked.
+        names = [path.name for path in (directory / files.HISTORY_DIR).iterdir() if _number(path.name) >= 0]
     except FileNotFoundError:
         return None
+    names.sort(key=_number, reverse=True)
     newest = _number(names[0]) if names else 0
     for name in names[:LOOKED_THROUGH]:
         found = _request_in(directory, name)
