@@ -16,6 +16,7 @@ from typing import Any
 from trainvitals.alerts.compose import Known, incident_link
 from trainvitals.control import files
 from trainvitals.errors import ControlError, InputError
+from trainvitals.incidents.silences import Silence
 from trainvitals.incidents.static_page import SCHEMA, IncidentPage, file_name, index_html, to_html, to_json
 from trainvitals.incidents.symptoms import leading_rule, symptom
 from trainvitals.incidents.triage import suspect_words
@@ -53,6 +54,7 @@ class IncidentFiles:
         self._near: list[Event] = []
         self._written: dict[str, tuple[Incident, float]] = {}
         self._listed: dict[str, Incident] = {}
+        self._silences: tuple[Silence, ...] = ()
         self._has_looked = False
         #: Why pages are not written, "" when all is well. fault: what went wrong with an explanation last; ``faults`` counts.
         self.trouble = self.fault = ""
@@ -70,11 +72,14 @@ class IncidentFiles:
         """A new or changed finding."""
         self._facts.found(finding)
 
-    def poll(self, incidents: Sequence[Incident], seen: Seen, now_ns: int, now_s: float) -> None:
+    def poll(
+        self, incidents: Sequence[Incident], seen: Seen, now_ns: int, now_s: float, silences: Sequence[Silence] = ()
+    ) -> None:
         """Write what changed. incidents: those that are open or were lately. now_s: monotonic. Never raises for what the disk does."""
         due = [one for one in incidents if self._is_due(one, now_s)] if self._is_on else []
-        if not due:
+        if not due and tuple(silences) == self._silences:
             return
+        self._silences = tuple(silences)
         try:
             self._look(incidents, now_s)
             for incident in due:
@@ -173,7 +178,18 @@ class IncidentFiles:
                     (self._directory / f"{file_name(incident.id)}{ending}").unlink()
         listed = list(self._listed.values())
         self._write(f"{INDEX}.html", index_html(listed, self._run.name, now_ns))
-        self._write(f"{INDEX}.json", json.dumps({"schema": SCHEMA, "incidents": [asdict(one) for one in listed]}) + "\n")
+        told = {"incidents": [asdict(one) for one in listed], "silences": [one.to_mapping() for one in self._silences]}
+        self._write(f"{INDEX}.json", json.dumps({"schema": SCHEMA, **told}) + "\n")
+
+
+def read_index(run_dir: str | os.PathLike[str]) -> tuple[list[Incident], list[Silence]]:
+    """What the run's watchdog wrote last: its incidents and silences; nothing where there is no index. Raises ``OSError``."""
+    try:
+        told = json.loads(_bytes(Path(run_dir) / DIRECTORY / f"{INDEX}.json"))
+    except (FileNotFoundError, ValueError, RecursionError):
+        return [], []
+    told = told if isinstance(told, dict) else {}
+    return list(kept.incidents_of(told)), list(kept.silences_of(told))
 
 
 def _essence(incident: Incident) -> tuple[object, ...]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from trainvitals.incidents.grouping import finding_from_mapping, incident_from_mapping
+from trainvitals.incidents.silences import Silence
 from trainvitals.records import Event, Finding, Incident, Severity
 
 MAX_LISTED = 1_000
@@ -39,6 +40,17 @@ def incidents_of(told: Mapping[str, Any]) -> Iterator[Incident]:
         incident = _incident(data)
         if incident is not None:
             yield incident
+
+
+def silences_of(told: Mapping[str, Any]) -> Iterator[Silence]:
+    """Of the JSON object of the index."""
+    for data in _list(told, "silences"):
+        try:
+            one = Silence.from_mapping(data)
+        except (KeyError, TypeError, ValueError, AttributeError):
+            continue
+        if _are_texts((one.id, one.by, one.comment)) and _are_numbers((one.begin_ns, one.until_ns)):
+            yield one
 
 
 def _list(told: Mapping[str, Any], name: str) -> list[Any]:

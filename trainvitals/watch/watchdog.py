@@ -243,7 +243,7 @@ class Watchdog:
             self._out.touch()
         for change in changes:
             self._out.announce(f"incident {change.kind.value}: {change.incident.title}")
-        self._pages.poll(self._incidents.known, seen, now_ns, self._clock.monotonic_s())
+        self._pages.poll(self._incidents.known, seen, now_ns, self._clock.monotonic_s(), self._incidents.silences)
 
     def _tell_trouble(self) -> None:
         numbering = self._sources.trouble

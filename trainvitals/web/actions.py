@@ -12,8 +12,9 @@ from trainvitals.control import audited, supervised
 from trainvitals.control.document import checked_text
 from trainvitals.control.records import MAX_REASON, ControlRequest
 from trainvitals.control.request import read_request, read_status
-from trainvitals.control.requests import ANNOTATION, BREAKER, BREAKER_MODES, checked_note_text
+from trainvitals.control.requests import ACKNOWLEDGE, ANNOTATION, BREAKER, BREAKER_MODES, SILENCE, checked_note_text
 from trainvitals.errors import ControlConflict, TrainvitalsError
+from trainvitals.incidents.silences import checked_silence
 from trainvitals.masking import mask_text
 from trainvitals.settings import RunSettings, Settings
 from trainvitals.web import remote
@@ -127,6 +128,39 @@ def set_breaker(settings: Settings, run_name: str, mode: str, by: Who, reason: s
         run = settings.run(run_name)
         data = {"mode": mode, "reason": mask_text(checked_text("reason", reason, MAX_REASON))}
         request_id = _ask_watchdog(settings, run, BREAKER, who, data, clock)
+    except (TrainvitalsError, OSError) as error:
+        return Outcome(False, str(error))
+    return Outcome(True, "Sent; waiting for the watchdog.", request_id=request_id)
+
+
+def acknowledge(settings: Settings, run_name: str, incident_id: str, by: Who, note: str, clock: Clock | None = None) -> Outcome:
+    """Say that somebody has an incident. Only runs of the dashboard's own settings can be meant; never raises for what people or files
+    do."""
+    data = {"incident": incident_id, "note": mask_text(note)}
+    return _of_incidents(settings, run_name, ACKNOWLEDGE, by, data, clock)
+
+
+def silence(settings: Settings, run_name: str, wanted: dict[str, Any], by: Who, clock: Clock | None = None) -> Outcome:
+    """Silence what ``wanted`` names (see ``incidents.silences.checked_silence``); otherwise as ``acknowledge``."""
+    try:
+        checked_silence(wanted, identifier="", by="", begin_ns=0)
+    except TrainvitalsError as error:
+        return Outcome(False, f"Not sent: {error}.")
+    data = {**wanted, "comment": mask_text(str(wanted["comment"]))}
+    return _of_incidents(settings, run_name, SILENCE, by, data, clock)
+
+
+def unsilence(settings: Settings, run_name: str, silence_id: str, by: Who, clock: Clock | None = None) -> Outcome:
+    """End a silence now; otherwise as ``acknowledge``."""
+    return _of_incidents(settings, run_name, SILENCE, by, {"end": silence_id}, clock)
+
+
+def _of_incidents(settings: Settings, run_name: str, kind: str, by: Who, data: dict[str, Any], clock: Clock | None) -> Outcome:
+    who = person(by)
+    if refused := _refused(settings, run_name, who, {"action": kind, **data}, clock):
+        return refused
+    try:
+        request_id = _ask_watchdog(settings, settings.run(run_name), kind, who, data, clock)
     except (TrainvitalsError, OSError) as error:
         return Outcome(False, str(error))
     return Outcome(True, "Sent; waiting for the watchdog.", request_id=request_id)
