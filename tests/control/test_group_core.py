@@ -192,3 +192,10 @@ def test_a_loss_at_the_first_word_is_early_and_later_it_is_not(words):
 def test_the_code_of_a_parked_trainer_is_the_one_that_the_supervisor_knows():
     assert group.PARK_CODE == exits.PARK_CODE == 75
     assert exits.classify(exits.Evidence(code=group.PARK_CODE, end_reason="stopped")).kind == "parked"
+
+
+@pytest.mark.parametrize("code", [0, 1, None])
+def test_what_the_hook_says_counts_where_a_launcher_made_another_code_of_it(code):
+    assert exits.classify(exits.Evidence(code=code, end_reason=group.PARKED_END)).kind == "parked"
+    assert group.exit_code_of("park", {}) == 75 and group.exit_code_of("park", {group.TORCHRUN: "none"}) == 0
+    assert group.exit_code_of("stop", {}) == group.exit_code_of("continue", {}) == 0

@@ -19,7 +19,7 @@ def test_a_park_saves_ends_the_loop_and_says_so(rig):
     assert client.at_step(7) == "park" and client.at_step(8) == "park" and client.exit_code == 75
     status = read_status(rig.run_dir)
     assert (status.state, status.how, status.desired, status.checkpoint_step) == ("stopped", "park", "paused", 7)
-    assert (rig.saves, rig.sink.states, rig.sink.ends) == ([7], ["stopped"], ["stopped"])
+    assert (rig.saves, rig.sink.states, rig.sink.ends) == ([7], ["stopped"], ["stopped: parked"])
     assert rig.sink.events[0]["text"] == "parked" and rig.sink.phases == []
     client.close()
     told = look(rig.run_dir, status.heartbeat_ns).sentence

@@ -13,6 +13,7 @@ import time
 from pathlib import Path
 
 import torch
+import torch._dynamo  # the first step of an optimizer does it: seconds for each rank, unless it is there before the fork
 import torch.distributed as dist
 
 from trainvitals.hook.group_control import GroupControl, PeersLost

@@ -21,7 +21,7 @@ from collections.abc import Callable
 
 from trainvitals.clock import Clock, SystemClock
 from trainvitals.control.conversation import Conversation
-from trainvitals.control.group import PARK_CODE, Alone, Crew, PeersLost
+from trainvitals.control.group import PARKED_END, Alone, Crew, PeersLost, exit_code_of
 from trainvitals.control.rules import Received, has_expired, is_bare, refusal_to_start, wants_save
 from trainvitals.control.telling import EventSink, Telling
 
@@ -92,6 +92,8 @@ class ControlClient:
             if request.desired != "stopped" and not stays_parked:
                 return None
             self._answer = "park" if stays_parked else "stop"
+            if stays_parked:
+                self._telling.finish(PARKED_END)
             talk.change(
                 state="stopped", done=received, how="park" if stays_parked else "",
                 by=request.by, source=request.source, reason=request.reason,
@@ -110,8 +112,13 @@ class ControlClient:
 
     @property
     def exit_code(self) -> int:
-        """Of a program whose loop was left: 75 when it was parked (or stays parked), else 0."""
-        return PARK_CODE if self._answer == "park" else 0
+        """Of a program whose loop was left: 75 when it was parked (or stays parked), else 0; under torchrun always 0."""
+        return exit_code_of(self._answer, os.environ)
+
+    @property
+    def answer(self) -> str:
+        """What ``at_step`` answered last; after a refusal of ``at_start`` "stop" or "park"."""
+        return self._answer
 
     def step_ended(self, step: int) -> None:
         """For the heartbeat alone: a step at whose end nothing is obeyed."""
@@ -279,7 +286,7 @@ class ControlClient:
             by=request.by, source=request.source, reason=request.reason,
         )  # fmt: skip
         self._telling.record(received, "stopped", step, f"parked; {text}".removesuffix("; "))
-        self._telling.finish()
+        self._telling.finish(PARKED_END)
         self._answer = "park"
         self._telling.say(f"parked after step {step}: paused by {request.by}: {request.reason}"[:500])
         self._conversation.flush(FINAL_WRITE_S)
@@ -300,7 +307,7 @@ class ControlClient:
             by=request.by, source=request.source, reason=request.reason,
         )  # fmt: skip
         self._telling.record(received, "stopped", step, error)
-        self._telling.finish()
+        self._telling.finish("stopped")
         self._answer = "stop"
         talk.flush(FINAL_WRITE_S)
 

@@ -7,13 +7,17 @@ words, the pace and both sides are here, without any library; what carries them 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Protocol
 
 #: The trainer's exit code for "parked": it saved and gives its nodes back (EX_TEMPFAIL of sysexits.h).
 PARK_CODE = 75
+#: What a parked trainer's hook says of its end. Launchers turn exit codes into others, so this is what counts.
+PARKED_END = "stopped: parked"
+#: torchrun sets it. It takes every code but 0 for a failure, starts the ranks again, and ends with 1 itself.
+TORCHRUN = "TORCHELASTIC_RUN_ID"
 #: What ``at_step`` answers.
 ANSWERS = ("continue", "stop", "park")
 #: First of the numbers of a word: ranks with different versions of this protocol must not misread each other.
@@ -25,6 +29,11 @@ MAX_INTERVAL = 10_000
 #: Steps may become slower at any time: the way up to fewer meetings is taken in parts.
 MAX_GROWTH = 4
 _NOBODY = 2**31 - 1
+
+
+def exit_code_of(answer: str, environment: Mapping[str, str]) -> int:
+    """Of a program whose loop was left with this answer: 75 when it was parked, except under torchrun."""
+    return PARK_CODE if answer == "park" and TORCHRUN not in environment else 0
 
 
 class PeersLost(RuntimeError):

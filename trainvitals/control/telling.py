@@ -46,11 +46,11 @@ class Telling:
         except Exception as error:  # noqa: BLE001 - a recorder of the trainer's own making may raise; counted
             self._kept(error)
 
-    def finish(self) -> None:
+    def finish(self, reason: str) -> None:
         """An end that was asked for is no death, however the program leaves its loop."""
         if self._recorder is not None:
             try:
-                self._recorder.finish("stopped")
+                self._recorder.finish(reason)
             except Exception as error:  # noqa: BLE001 - a recorder of the trainer's own making may raise; counted
                 self._kept(error)
 

@@ -38,6 +38,7 @@ from trainvitals.control.group import (
     PeersLost,
     Word,
     counted,
+    exit_code_of,
     follow,
     from_bytes,
     next_interval,
@@ -112,8 +113,8 @@ class GroupControl(Guarded):
 
     @property
     def exit_code(self) -> int:
-        """For ``sys.exit`` on every rank: 75 when the run was parked or stays parked, else 0."""
-        return PARK_CODE if self._answer == "park" else 0
+        """For ``sys.exit`` on every rank: 75 when the run was parked or stays parked, else 0; under torchrun always 0."""
+        return exit_code_of(self._answer, os.environ)
 
     @property
     def errors(self) -> int:
@@ -135,7 +136,7 @@ class GroupControl(Guarded):
             return None
         sentence = self._client.at_start() if self._client is not None else None
         if self._channel is not None:
-            answer = "park" if self._client is not None and self._client.exit_code else "stop"
+            answer = self._client.answer if self._client is not None else ""
             try:
                 told = self._channel.share(f"{answer} {sentence}" if sentence else "")
             except PeersLost as error:
@@ -143,7 +144,7 @@ class GroupControl(Guarded):
                 return None
             answer, _, sentence = told.partition(" ")
         elif sentence and self._client is not None:
-            answer = "park" if self._client.exit_code else "stop"
+            answer = self._client.answer
         if not sentence:
             return None
         self._answer = answer

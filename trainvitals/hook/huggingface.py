@@ -87,7 +87,7 @@ class TrainvitalsCallback(Guarded, TrainerCallback):  # type: ignore[misc]
 
     @property
     def exit_code(self) -> int:
-        """For ``sys.exit`` after ``train()``, on every rank: 75 when the run was parked, else 0."""
+        """For ``sys.exit`` after ``train()``, on every rank: 75 when the run was parked, else 0; under torchrun always 0."""
         return self._control.exit_code if self._control is not None else 0
 
     def __getstate__(self) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
+from trainvitals.control.group import PARKED_END
 from trainvitals.incidents.postmortem import Postmortem
 
 #: The trainer asks to be put away (EX_TEMPFAIL): it saved, and wants its nodes released.
@@ -98,7 +99,7 @@ def classify(evidence: Evidence) -> Exit:
     how = _how(evidence.code)
     if evidence.ended_by_us:
         return Exit(evidence.ended_by_us, f"ended by the supervisor ({evidence.ended_by_us.replace('_', ' ')}), {how}")
-    if evidence.code == PARK_CODE:
+    if evidence.code == PARK_CODE or evidence.end_reason == PARKED_END:  # a launcher may have made another code of it
         return Exit("parked", f"parked ({how})")
     if evidence.code == 0:
         if evidence.end_reason == "stopped" or (evidence.is_stop_asked and evidence.end_reason != "finished"):
