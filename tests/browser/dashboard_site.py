@@ -96,8 +96,10 @@ def open_site(
     name: str = sample.RUN,
     fill: Callable[[Store, Path, int], None] | None = None,
     more: str = "",
+    dashboard: str = "",
+    base_path: str = "",
 ) -> Site:
-    """more: tables of the settings. fill: writes another run, one whose trainer is gone, in place of the bad night."""
+    """more: tables of the settings; dashboard: keys of that one. base_path: below which it is served. fill: writes another run, one whose trainer is gone, in place of the bad night."""
     store = backend.open(home)
     if fill is not None:
         fill(store, home / "run", time.time_ns())
@@ -108,10 +110,11 @@ def open_site(
     if name != sample.RUN:
         runs = runs.replace('dir = "run"', 'dir = "other"') + runs.replace(json.dumps(name), json.dumps(sample.RUN))
     url, tables = backend.settings(home)
-    settings.write_text(f'store = "{url}"\n{runs}[dashboard]\nrefresh_s = 1.0\n{tables}{more}', encoding="utf-8")
+    more += "" if "[alerts" in more else "[alerts]\nbanner = false\n"
+    settings.write_text(f'store = "{url}"\n{runs}[dashboard]\nrefresh_s = 1.0\n{dashboard}\n{tables}{more}', encoding="utf-8")
     port = free_port()
     environment = {**os.environ, "TRAINVITALS_CONFIG": str(settings), "PYTHONPATH": str(ROOT)}
-    command = [sys.executable, "-m", "streamlit", "run", "app.py", "--server.port", str(port)]
+    command = [sys.executable, "-m", "streamlit", "run", "app.py", "--server.port", str(port), "--server.baseUrlPath", base_path]
     with (home / "log").open("wb") as log:
         process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=log, env=environment)
     state = "gone" if fill is not None else "paused" if sick else "running"
@@ -121,7 +124,9 @@ def open_site(
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
         try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{port}/healthz", timeout=5) as answer:
+            with urllib.request.urlopen(
+                f"http://127.0.0.1:{port}/{base_path}/healthz".replace("//healthz", "/healthz"), timeout=5
+            ) as answer:
                 if answer.status == 200:
                     return site
         except OSError:
