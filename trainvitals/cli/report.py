@@ -1,7 +1,7 @@
 """``report RUN --incident ID -o FILE.html``: one incident out of the store as one HTML file that stands alone.
 
 It holds what the incidents page shows: curves around the moment, checks in their order, findings, what happened around it. Exit codes:
-0 written, 1 there is no such incident or the store does not answer, 2 usage.
+0 written, 2 wrong usage, no such incident, or a store that does not answer.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ MAX_POINTS = 4_000
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
-    parser.epilog = "Exit code 0: written. 1: no such incident, or the store does not answer. 2: wrong usage."
+    parser.epilog = "Exit code 0: written. 2: wrong usage, no such incident, or a store that does not answer."
     parser.add_argument("run_name", metavar="RUN", help="name of the run in the settings, or in the store")
     parser.add_argument(
         "--incident", metavar="ID", help="its id, or a unique beginning of it; default: the newest one of the run"
