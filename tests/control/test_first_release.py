@@ -74,22 +74,24 @@ def test_it_is_the_first_release_that_runs_and_not_todays(trainer):
     assert (status.run, status.state, status.understands) == ("r1", "running", ()), "it said nothing of keys that came later"
 
 
-@pytest.mark.parametrize("save", [None, True, False])
-def test_it_pauses_saves_and_goes_on_whatever_later_keys_a_request_has(trainer, save):
+@pytest.mark.parametrize("keys", [{}, {"save": True}, {"save": False}, {"how": "hold"}, {"how": "park"}], ids=str)
+def test_it_pauses_saves_and_goes_on_whatever_later_keys_a_request_has(trainer, keys):
     trainer.step(1)
-    trainer.ask("pause", save=save)
+    trainer.ask("pause", **keys)
     trainer.begin(2)
     trainer.until(lambda s: s.state == "paused")
     assert look(trainer.run_dir, time.time_ns()).sentence.startswith("Paused at step 2, checkpoint 2 (ana: why not)")
     trainer.ask("resume")
-    assert trainer.answer() == {"step": 2, "answer": "continue", "saves": [2]}, "it does not know `save` and saves all the same"
+    assert trainer.answer() == {"step": 2, "answer": "continue", "saves": [2]}, (
+        "it knows neither `save` nor `how`, saves and holds"
+    )
 
 
 def test_keys_that_no_release_knows_yet_do_not_disturb_it(trainer):
-    """``how`` and whatever comes after it: today's writer, and a newer one's keys beside it."""
+    """Of a writer that is newer than today's."""
     trainer.step(1)
     request = trainer.ask("pause")
-    document = json.loads(request.to_json()) | {"how": "park", "seq": request.seq + 1, "request_id": "next", "later": {"a": [1]}}
+    document = json.loads(request.to_json()) | {"seq": request.seq + 1, "request_id": "next", "later": {"a": [1]}}
     files.replace(files.control_dir(trainer.run_dir) / files.CONTROL_FILE, json.dumps(document).encode(), files.REQUEST_MODE)
     trainer.until(lambda s: s.ack_seq == request.seq + 1)
     trainer.begin(2)
@@ -113,6 +115,7 @@ def test_it_saves_once_when_asked_and_stops_for_good(trainer, tmp_path):
 
 def test_the_page_and_the_watchdog_of_today_understand_its_status(trainer):
     trainer.step(1)
+    trainer.until(lambda s: s.step == 1)
     run = RunSettings(name="r1", dir=str(trainer.run_dir))
     view = read_control(run, time.time_ns())
     assert (view.state, view.can_act) == ("running", True)

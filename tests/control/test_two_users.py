@@ -1,7 +1,6 @@
 """Trainer and dashboard as two real users with umask 077, who share nothing but a group."""
 
 import contextlib
-import json
 import os
 import shutil
 import stat
@@ -11,14 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.control.two_users import DASHBOARD, GROUP, OTHER_GROUP, STRANGER, TRAINER, as_user, needs_root
 from trainvitals.__main__ import main
 from trainvitals.control import ControlClient, files, look, read_status, sharing
 from trainvitals.control.audited import ask
 from trainvitals.errors import ControlError, InputError
 
-needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can be two users")
-#: Numbers that nobody has here.
-TRAINER, DASHBOARD, STRANGER, GROUP, OTHER_GROUP = 54_001, 54_002, 54_003, 54_100, 54_200
 WAIT_S = 60.0
 
 
@@ -33,34 +30,6 @@ def run_dir():
         os.chown(path, TRAINER, TRAINER)
     yield path
     shutil.rmtree(base)
-
-
-def as_user(uid, work, *groups):
-    """A child process that is this user; returns a function that waits for what ``work`` returned (JSON) or raised."""
-    receive, send = os.pipe()
-    child = os.fork()
-    if child == 0:
-        with contextlib.suppress(BaseException):
-            os.close(receive)
-            os.setgroups(list(groups))
-            os.setgid(uid)
-            os.setuid(uid)
-            os.umask(0o077)
-            try:
-                said = {"is": work()}
-            except BaseException as error:  # noqa: BLE001 - told to the parent
-                said = {"raised": f"{type(error).__name__}: {error}"}
-            os.write(send, json.dumps(said).encode())
-        os._exit(0)
-    os.close(send)
-
-    def wait():
-        with os.fdopen(receive, "rb") as pipe:
-            said = json.loads(pipe.read())
-        os.waitpid(child, 0)
-        return said
-
-    return wait
 
 
 def until(run_dir, is_true):

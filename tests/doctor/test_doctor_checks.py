@@ -5,13 +5,17 @@ import http.server
 import json
 import os
 import re
+import shutil
 import socket
+import tempfile
 import threading
 import time
 from pathlib import Path
 
 import pytest
 
+from tests.control.two_users import DASHBOARD, GROUP, TRAINER, as_user, needs_root
+from trainvitals.__main__ import main
 from trainvitals.cli import doctor
 from trainvitals.clock import ManualClock, SystemClock
 from trainvitals.control import ControlClient, files, inbox, init, supervised
@@ -23,7 +27,6 @@ from trainvitals.settings import parse
 from trainvitals.store.sqlite import SqliteStore
 
 ROOT = Path(__file__).resolve().parents[2]
-needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can be two users")
 CLOCK = SystemClock()
 
 
@@ -370,3 +373,25 @@ def test_slurm_commands_that_are_missing(place, monkeypatch):
     assert says(look(settings_of(place), "slurm"), OK, "slurm = off")[0]
     monkeypatch.setenv("PATH", "/no/such/directory")
     assert says(look(settings_of(place, supervisor={"slurm": "requeue"}), "slurm"), FAULT, "not found: sinfo")[0]
+
+
+@needs_root
+def test_another_user_is_told_what_it_may_not_do_and_how_it_may():
+    """The dashboard's user in front of a run that the trainer's user made with umask 077."""
+    base = Path(tempfile.mkdtemp(prefix="trainvitals-doctor-"))
+    base.chmod(0o755)
+    try:
+        run = base / "run"
+        run.mkdir(mode=0o700)
+        init(run, "r")
+        os.chown(run, TRAINER, TRAINER)
+        settings = settings_of(base, {"dir": str(run), "logs": [], "checkpoints": [str(base)]})
+        told = as_user(DASHBOARD, lambda: look(settings, "run directory"), GROUP)()["is"]
+        assert told[0][0] == FAULT and f"{DASHBOARD} may not read" in told[0][1] and "chmod g+rxs" in told[0][1]
+        assert main(["control", "init", str(run), "--group", str(GROUP)]) == 0
+        told = as_user(DASHBOARD, lambda: [*look(settings, "run directory"), *look(settings, "control")], GROUP)()["is"]
+        assert FAULT not in {state for state, _ in told} and "another user of the group" not in str(told)
+        told = as_user(DASHBOARD, lambda: look(settings, "checkpoints"), GROUP)()["is"]
+        assert "the safe checkpoint cannot be kept" in str(told)
+    finally:
+        shutil.rmtree(base)

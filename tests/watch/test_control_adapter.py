@@ -17,6 +17,7 @@ from trainvitals.errors import SettingsError
 from trainvitals.records import Event, Step
 from trainvitals.settings import parse
 from trainvitals.store.sqlite import SqliteStore
+from trainvitals.watch import control_adapter
 from trainvitals.watch.control_adapter import UNSURE, ControlAdapter
 from trainvitals.watch.own_way import KillSwitch, Trainer, TrainerSignal
 from trainvitals.watch.proc import read_process
@@ -80,7 +81,9 @@ class Bench:
 
 
 @pytest.fixture
-def bench(tmp_path):
+def bench(tmp_path, monkeypatch):
+    monkeypatch.setattr(control_adapter, "LOOK_EVERY_S", 0.05)
+    monkeypatch.setattr(control_adapter, "HEARTBEAT_S", 0.1)
     made = []
 
     def make(kind, **settings):
@@ -169,9 +172,9 @@ def test_as_long_as_a_control_client_writes_the_status_it_does_nothing_and_says_
     try:
         run.until(lambda s: s.pid == os.getpid())
         run.ask("pause")
-        for _ in range(3):
+        for _ in range(20):
             run.watchdog.turn()
-            time.sleep(1.05)
+            time.sleep(0.06)
         assert not run.place.exists()
         assert read_status(run.dir).pid == os.getpid(), "one writer"
         texts = " ".join(event.text for event in run.store.events("r", ["watch"], *FOR_EVER))
