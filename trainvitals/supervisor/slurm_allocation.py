@@ -80,7 +80,7 @@ class Allocation(SlurmRoad):
             for step in left:
                 self._ask(lambda step=step: slurm.cancel_step(step))  # type: ignore[misc]
         if left:
-            self._due_s = self._clock.monotonic_s() + min(2.0, self._settings.slurm_poll_s)
+            self._due_s = self._clock.monotonic_s() + min(2.0, self._poll_s)
         return left == ()
 
     def begun(self, start: Start) -> None:
@@ -94,7 +94,7 @@ class Allocation(SlurmRoad):
                 self._seen, self._trouble = slurm.show_job(self._job), ""
             except SlurmError as error:
                 self._trouble = str(error)
-            self._ending.wait(self._settings.slurm_poll_s)
+            self._ending.wait(self._poll_s)
 
     def tend(self, running: Running) -> None:
         if self._trouble:

@@ -93,6 +93,8 @@ class Follower:
                 self._follow()
         except _LeftError:
             return LEFT_CODE
+        except UnknownJobError as error:
+            self._keep(replace(self.record, state=FORGOTTEN, is_over=True, is_waiting=False, trouble=str(error)))
         except SlurmError as error:
             self._keep(replace(self.record, state=NOT_SUBMITTED, is_over=True, is_waiting=False, trouble=str(error)))
         code = self.record.code
@@ -211,11 +213,7 @@ class Follower:
         job = self.record.job
         base = self.record.restarts if self.record.state != SUBMITTING else None
         while True:
-            try:
-                seen = self._ask(lambda: slurm.show_job(job))
-            except UnknownJobError as error:
-                self._keep(replace(self.record, state=FORGOTTEN, is_over=True, is_waiting=False, trouble=str(error)))
-                return
+            seen = self._ask(lambda: slurm.show_job(job), is_patient=True)
             base = seen.restarts if base is None else base
             if seen.restarts > base or (seen.is_waiting and self.record.started_ns is not None):
                 self._caught(seen)
@@ -229,17 +227,17 @@ class Follower:
                 return
             if self._is_cancelled and self._clock.monotonic_s() >= self._cancel_due_s:
                 self._cancel_due_s = self._clock.monotonic_s() + CANCEL_AGAIN_S
-                self._ask(lambda: slurm.cancel(job))
+                self._ask(lambda: slurm.cancel(job), is_patient=True)
             self._wait()
 
     def _caught(self, seen: Job) -> None:
         """Slurm put it back by itself, with whatever checkpoint it likes: kept from starting until somebody decided."""
-        if self._is_cancelled:
-            self._ask(lambda: slurm.cancel(seen.id))
-        elif seen.is_waiting:
-            self._ask(lambda: slurm.hold(seen.id))
-        else:
-            self._ask(lambda: slurm.requeue_held(seen.id))
+        keep_back = slurm.cancel if self._is_cancelled else slurm.hold if seen.is_waiting else slurm.requeue_held
+        try:
+            self._ask(lambda: keep_back(seen.id))
+        except SlurmError as error:
+            self._say(f"job {seen.id} cannot be held ({error}); ending it")
+            self._ask(lambda: slurm.cancel(seen.id), is_patient=True)
         lost = self._lost(self.record)
         self._keep(
             replace(self.record, state=STARTED_ANEW, is_over=True, is_waiting=False, lost_nodes=lost, restarts=seen.restarts)
@@ -248,18 +246,20 @@ class Follower:
     def _lost(self, record: JobRecord) -> tuple[str, ...]:
         if record.state == "COMPLETED":
             return ()
-        bad = set(bad_nodes([self._ask(slurm.show_nodes)]))
+        bad = set(bad_nodes([self._ask(slurm.show_nodes, is_patient=True)]))
         return tuple(name for name in record.nodes if name in bad)[:MAX_LOST]
 
     # -- parts --------------------------------------------------------------------------------------------------------
 
-    def _ask(self, question: Callable[[], _Answer]) -> _Answer:
-        """Until Slurm answers: from its silence nothing is concluded."""
+    def _ask(self, question: Callable[[], _Answer], *, is_patient: bool = False) -> _Answer:
+        """Until Slurm answers: from its silence nothing is concluded. is_patient: nor from any other trouble, the job is there."""
         while True:
             try:
                 return question()
+            except UnknownJobError:
+                raise
             except SlurmError as error:
-                if not error.is_silence:
+                if not error.is_silence and not is_patient:
                     raise
                 if self.record.trouble != str(error):
                     self._keep(replace(self.record, trouble=str(error)))

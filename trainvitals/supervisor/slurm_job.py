@@ -115,9 +115,15 @@ def read(run_dir: str) -> JobRecord | None:
 
 
 def _record(raw: Any) -> JobRecord:
+    """Raises ``ValueError``, ``TypeError`` or ``KeyError``: everybody of the group may write this file."""
+    blank = JobRecord(0)
     given = {one.name: raw[one.name] for one in fields(JobRecord) if one.name in raw}
     given["lost_nodes"] = tuple(str(one) for one in given.get("lost_nodes", ()))
-    record = JobRecord(**given)
-    if not isinstance(record.attempt, int) or (record.job and JOB_ID.fullmatch(record.job) is None):
-        raise ValueError("no attempt, or no number of a job")
-    return record
+    for name, value in given.items():
+        wanted = int if name in ("started_ns", "ends_at_ns") else type(getattr(blank, name))
+        is_none = value is None and getattr(blank, name) is None
+        if type(value) is not wanted and not is_none:
+            raise ValueError(f"{name} is {str(value)[:40]!r}")
+    if given["job"] and JOB_ID.fullmatch(given["job"]) is None:
+        raise ValueError("no number of a job")
+    return JobRecord(**given)

@@ -65,6 +65,7 @@ class Outside(SlurmRoad):
         self._record: JobRecord | None = None
         self._read_due_s = 0.0
         self._linked = 0
+        self._is_unreadable = False
 
     # -- before a start -----------------------------------------------------------------------------------------------
 
@@ -72,6 +73,8 @@ class Outside(SlurmRoad):
         if self._must_wait:
             return Plan(is_pending=True)
         record = self._latest()
+        if self._is_unreadable:
+            return Plan(is_pending=True)  # a job that runs may be hidden in it
         if not history.starts or record is None or not record.partition:
             return Plan(nodes=self._settings.slurm_nodes)
         looks = self._looks(record.nodes, record.partition)
@@ -92,7 +95,7 @@ class Outside(SlurmRoad):
         except (TrainvitalsError, OSError) as error:
             raise InputError(f"Cannot tell the job where to go on from: {error}.") from error
         order = Order(
-            self._run.dir, start.number, mark, self._settings.slurm_poll_s, plan.exclude, record.job if record is not None else "",
+            self._run.dir, start.number, mark, self._poll_s, plan.exclude, record.job if record is not None else "",
             self.name == "requeue",
         )  # fmt: skip
         return _follower(order, argv)
@@ -119,8 +122,10 @@ class Outside(SlurmRoad):
     def _latest(self) -> JobRecord | None:
         try:
             self._record = slurm_job.read(self._run.dir)
+            self._is_unreadable = False
         except (TrainvitalsError, OSError) as error:
-            self._desk.trouble("what is known of the job cannot be read", error)
+            self._is_unreadable = True
+            self._desk.trouble("what is known of the job cannot be read, so nothing is started", error)
         return self._record
 
     def _own(self, start: Start) -> JobRecord | None:
@@ -168,16 +173,17 @@ class Outside(SlurmRoad):
     def again(self, start: Start) -> Process | None:
         self._latest()
         record = self._own(start)
+        gone = Process(start.pid, start.began)
+        if self._is_unreadable:
+            return gone
         if record is None or record.is_over:
             return None
-        gone = Process(start.pid, start.began)
         if self._must_wait:
             return gone
-        self._due_s = self._clock.monotonic_s() + self._settings.slurm_poll_s
+        self._due_s = self._clock.monotonic_s() + self._poll_s
         mark = f"{process.mark_of(self._run.dir)}/{start.number}."
-        order = Order(
-            self._run.dir, start.number, mark, self._settings.slurm_poll_s, is_attach=True, is_requeue=self.name == "requeue"
-        )
+        process.kill_all(None, mark)  # a follower whose keeper is gone would follow it beside the new one
+        order = Order(self._run.dir, start.number, mark, self._poll_s, is_attach=True, is_requeue=self.name == "requeue")
         try:
             own = process.start(
                 _follower(order, self._command), log_of(self._run.dir, start.number), exit_file_of(self._run.dir, start.number), mark,

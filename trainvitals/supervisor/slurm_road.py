@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 _Answer = TypeVar("_Answer")
 MAX_BLAMED = 16
+#: The controller serves the whole cluster, whatever the settings say.
+LEAST_POLL_S = 0.5
 
 
 class SlurmRoad(Road):
@@ -30,6 +32,7 @@ class SlurmRoad(Road):
 
     def __init__(self, run: RunSettings, settings: SupervisorSettings, clock: Clock, desk: Desk) -> None:
         self._run, self._settings, self._clock, self._desk = run, settings, clock, desk
+        self._poll_s = max(LEAST_POLL_S, settings.slurm_poll_s)
         self._due_s = 0.0
         self._first_look: Mapping[str, Node] | None = None
         self._known: Collection[str] = ()
@@ -41,7 +44,7 @@ class SlurmRoad(Road):
         try:
             return question()
         except SlurmError as error:
-            self._due_s = self._clock.monotonic_s() + self._settings.slurm_poll_s
+            self._due_s = self._clock.monotonic_s() + self._poll_s
             self._desk.trouble("Slurm cannot be asked", error)
             return None
 
@@ -53,7 +56,7 @@ class SlurmRoad(Road):
         first, self._first_look = self._first_look, None
         if first is None and has_doubt(look, names):
             self._first_look = look
-            self._due_s = self._clock.monotonic_s() + self._settings.slurm_poll_s
+            self._due_s = self._clock.monotonic_s() + self._poll_s
             return ()
         return [look] if first is None else [first, look]
 

@@ -181,7 +181,7 @@ def fields(line: str) -> Mapping[str, str]:
     """One line of ``scontrol show … -o``: the first value of each key, so that a comment cannot put another state behind it."""
     found: dict[str, str] = {}
     marks = list(_KEY.finditer(line))
-    for mark, after in zip(marks, [*marks[1:], None], strict=True):
+    for mark, after in zip(marks, [*marks[1:], None], strict=False):
         value = line[mark.end() : after.start() if after is not None else len(line)].strip()
         found.setdefault(mark[1], value)
     return MappingProxyType(found)
