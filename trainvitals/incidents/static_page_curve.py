@@ -6,8 +6,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-WIDTH, HEIGHT = 720, 180
-_LEFT, _RIGHT, _TOP, _BOTTOM = 64, 12, 10, 26
+WIDTH, HEIGHT = 720, 190
+_LEFT, _RIGHT, _TOP, _BOTTOM = 6, 6, 24, 26
 #: Columns that are drawn: of more points each column shows its lowest and highest.
 COLUMNS = 360
 
@@ -45,7 +45,7 @@ def svg(curve: Curve, first_step: int | None, last_step: int | None) -> str:
         parts.append(f'<rect class="span" x="{begin:.1f}" y="{_TOP}" width="{max(1.5, end - begin):.1f}" height="{height}"/>')
     for value in (low, (low / 2 + high / 2), high):
         parts.append(f'<line class="grid" x1="{_LEFT}" x2="{WIDTH - _RIGHT}" y1="{y(value):.1f}" y2="{y(value):.1f}"/>')
-        parts.append(f'<text x="{_LEFT - 6}" y="{y(value) + 4:.1f}" text-anchor="end">{value:.4g}</text>')
+        parts.append(f'<text x="{_LEFT}" y="{y(value) - 4:.1f}">{value:.3g}</text>')
     parts.append(f'<text x="{_LEFT}" y="{HEIGHT - 8}">step {low_step:,}</text>')
     parts.append(f'<text x="{WIDTH - _RIGHT}" y="{HEIGHT - 8}" text-anchor="end">{high_step:,}</text>')
     parts.append(f'<polyline class="line" points="{" ".join(f"{x(s):.1f},{y(v):.1f}" for s, v in _thinned(points))}"/>')
