@@ -20,6 +20,7 @@ HERE = "control/test_failure_cases.py"
 CLIENT = "control/test_control_client.py"
 FAILURES = "control/test_control_client_failures.py"
 REQUEST = "control/test_control_request.py"
+GROUP = "integrations/test_group_control.py"
 
 #: what goes wrong -> the tests that show what happens
 CASES = {
@@ -54,16 +55,20 @@ CASES = {
     ],
     "resume while pausing": [f"{CLIENT}::test_a_resume_while_pausing_ends_the_pause_at_once"],
     "pause during an asynchronous save": [
-        f"{HERE}::test_a_pause_during_an_asynchronous_save_is_told_only_when_both_saves_are_on_disk"
+        f"{HERE}::test_a_pause_during_an_asynchronous_save_is_told_only_when_both_saves_are_on_disk",
+        "control/test_group_park.py::test_earlier_saves_are_drained_before_a_save_and_before_a_pause_without_one",
     ],
     "pause within the last step": [
         f"{HERE}::test_a_pause_within_the_last_step_holds_before_the_loop_ends",
         f"{HERE}::test_a_pause_after_the_last_step_is_left_for_the_next_start_and_told_so",
     ],
     "the save fails with ENOSPC while pausing": [
-        f"{CLIENT}::test_a_full_disk_while_pausing_is_reported_and_tried_again_only_when_asked_again"
+        f"{CLIENT}::test_a_full_disk_while_pausing_is_reported_and_tried_again_only_when_asked_again",
+        f"{GROUP}::test_a_save_that_fails_on_one_rank_refuses_the_pause_on_all_and_training_goes_on",
     ],
     "rank 0 dies while paused": [
+        f"{GROUP}::test_when_rank_0_is_gone_or_frozen_while_paused_the_others_end_within_the_groups_time_limit",
+        f"{GROUP}::test_when_another_rank_dies_while_paused_rank_0_ends_too",
         f"{CLIENT}::test_a_restart_while_paused_holds_at_its_first_step_and_saves_nothing",
     ],
     "the dashboard's clock is an hour ahead or behind": [
@@ -82,7 +87,10 @@ CASES = {
         "detect/test_breaker_decision.py::test_after_a_person_paused_or_resumed_it_stays_away_for_500_points",
         f"{HERE}::test_the_breaker_neither_resumes_nor_stops_nor_overwrites_a_newer_request_of_a_person",
     ],
-    "checkpoint_request raised by three at once": [f"{CLIENT}::test_a_checkpoint_request_raised_by_three_at_once_is_one_save"],
+    "checkpoint_request raised by three at once": [
+        f"{CLIENT}::test_a_checkpoint_request_raised_by_three_at_once_is_one_save",
+        f"{GROUP}::test_a_checkpoint_raised_by_three_is_one_save_on_all_ranks",
+    ],
     "the first released client": ["control/test_first_release.py::test_keys_that_no_release_knows_yet_do_not_disturb_it"],
 }
 
