@@ -33,6 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--checkpoint-every", type=_steps, default=demo_config.CHECKPOINT_EVERY_STEPS, help="steps between two checkpoints"
     )
+    parser.add_argument("--webhook", metavar="URL", default="", help="address that is told what is critical (docs/alerts.md)")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -42,7 +43,7 @@ def run(options: argparse.Namespace) -> int:
     faults.load_schedule(schedule)  # said now, in the terminal, rather than in the trainer's log
     home = demo_config.prepare_home(options.home, SystemClock().time_ns())
     port = demo_config.free_port(options.port)
-    config = str(demo_config.write_settings(home, port, options.checkpoint_every))
+    config = str(demo_config.write_settings(home, port, options.checkpoint_every, options.webhook))
     settings = settings_module.load(config, environ={})
     children = plan(home, settings, config, schedule=schedule, checkpoint_every=options.checkpoint_every)
     address = f"http://127.0.0.1:{port}"

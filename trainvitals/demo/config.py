@@ -98,8 +98,8 @@ def prepare_home(path: Path, now_ns: int) -> Home:
     return home
 
 
-def settings_text(home: Home, port: int, checkpoint_every: int = CHECKPOINT_EVERY_STEPS) -> str:
-    """The demo's ``trainvitals.toml``."""
+def settings_text(home: Home, port: int, checkpoint_every: int = CHECKPOINT_EVERY_STEPS, webhook: str = "") -> str:
+    """The demo's ``trainvitals.toml``. webhook: address that is told what is critical, "" = nobody is told."""
     lines = [
         "# Written by `python -m trainvitals demo`: settings for a run of 12 steps a second that is over in minutes.",
         f"store = {_text(f'sqlite://{home.store}')}",
@@ -130,16 +130,23 @@ def settings_text(home: Home, port: int, checkpoint_every: int = CHECKPOINT_EVER
         "",
         "[dashboard]",
         f"port = {port}",
+        f"public_url = {_text(f'http://127.0.0.1:{port}')}",
         "refresh_s = 1.0",
+        "",
+        "[alerts]",
+        f"outbox = {_text(str(home.path / 'alerts.db'))}",
+        "banner = false",
     ]
+    if webhook:
+        lines += ["", "[alerts.targets.demo]", 'kind = "webhook"', f"url = {_text(webhook)}", "allow_private = true"]
     for rule, numbers in DETECT.items():
         lines += ["", f"[detect.{rule}]", *_numbers(numbers)]
     return "\n".join(lines) + "\n"
 
 
-def write_settings(home: Home, port: int, checkpoint_every: int = CHECKPOINT_EVERY_STEPS) -> Path:
+def write_settings(home: Home, port: int, checkpoint_every: int = CHECKPOINT_EVERY_STEPS, webhook: str = "") -> Path:
     """Write the settings file and return its path."""
-    home.config.write_text(settings_text(home, port, checkpoint_every), encoding="utf-8")
+    home.config.write_text(settings_text(home, port, checkpoint_every, webhook), encoding="utf-8")
     return home.config
 
 
