@@ -20,6 +20,7 @@ from trainvitals.web.audit import rows
 from trainvitals.web.configuration import ConfigurationRow, rows_of
 from trainvitals.web.control_words import holder, idle_cost, state_line
 from trainvitals.web.present import possible_actions
+from trainvitals.web.supervisor_words import needs_eyes
 from trainvitals.web.view import Configuration
 
 LABELS = {"pause": "Pause…", "resume": "Resume…", "checkpoint": "Checkpoint now…"}
@@ -52,7 +53,7 @@ def state(seen: Look) -> None:
     if control.by_hand:
         st.text("The trainer does not answer. On its host, or where you may act on its job, one of:")
         st.code(control.by_hand, language=None, wrap_lines=True)
-    elif control.is_pending:
+    elif control.is_pending and control.state != "stopped":
         st.text("Sent; waiting for the trainer's answer. What you see above is what the trainer says, not what was asked.")
 
 
@@ -185,10 +186,14 @@ def body() -> None:
     seen = look()
     if seen is None:
         return
+    is_first = needs_eyes(seen.run.supervisor)
+    if is_first:
+        supervisor_card(seen)
     with st.container(key="tv-card-control"):
         state(seen)
         buttons(seen)
-    supervisor_card(seen)
+    if not is_first:
+        supervisor_card(seen)
     with st.container(key="tv-card-breaker"):
         breaker_card(seen)
     audit(seen)

@@ -97,6 +97,24 @@ def test_while_a_resume_is_pending_the_pause_keeps_its_own_name_and_reason():
     assert (made.by, made.source, made.reason, made.is_pending) == ("nina", "cli", "loss spike", True)
 
 
+@pytest.mark.parametrize("gone", [{"state": "stopped", "ended": True}, {"state": "running", "heartbeat_ns": NOW - 60 * S}])
+def test_a_run_that_its_supervisor_holds_says_so_and_a_resume_is_the_supervisors(gone):
+    hold = request(desired="stopped", action="stop", by="supervisor", source="supervisor", reason="3 starts in a row died.")
+    held = describe(hold, status(by="breaker", reason="old", **gone), NOW, supervisor="n7")
+    assert held.sentence.endswith("The supervisor starts it no more until somebody resumes the run: 3 starts in a row died.")
+    assert (held.by, held.reason, held.by_hand, held.supervisor) == ("supervisor", "3 starts in a row died.", "", "n7")
+    resumed = describe(request(desired="running", action="resume"), status(**gone), NOW, supervisor="n7")
+    assert resumed.sentence.endswith("Resume (seq 42) asked for; the supervisor on n7 starts the trainer again.")
+
+
+def test_what_stops_a_trainer_by_hand_is_one_command_a_line():
+    late = request(issued_at_ns=NOW - 9 * S)
+    assert describe(late, status(), NOW).by_hand.splitlines() == [
+        "ssh n17 kill -TERM 71", "scancel --signal=TERM JOBID", "kubectl delete pod POD",
+    ]  # fmt: skip
+    assert describe(request(), status(), NOW).by_hand == ""
+
+
 @pytest.mark.parametrize("state", STATES)
 @pytest.mark.parametrize("desired", DESIRED)
 @pytest.mark.parametrize("ended", [True, False])

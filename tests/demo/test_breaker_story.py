@@ -149,7 +149,7 @@ def the_restart_is_seen_until_it_has_recovered(story: demo.Story, step: int) -> 
     story.shows(re.compile(rf"attempt 2 started \d\d:\d\d from step {step:,} "))
     story.note("attempt 2 started")
     story.picture("restarting")
-    story.shows(re.compile(r"▸ caught up: .* so far"))
+    story.shows(re.compile(r"● caught up: .* so far"))
     story.picture("catching-up")
     story.shows("state: running")
     recovered = story.page.get_by_text(

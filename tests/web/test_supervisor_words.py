@@ -13,7 +13,15 @@ from trainvitals.incidents.verdict import Verdict, VerdictWord
 from trainvitals.records import Event
 from trainvitals.settings import RunSettings
 from trainvitals.web.supervisor_view import SupervisorView, supervisor_view
-from trainvitals.web.supervisor_words import phase_lines, recovery_words, restart_fact, supervisor_head, supervisor_state
+from trainvitals.web.supervisor_words import (
+    needs_eyes,
+    phase_lines,
+    recovery_words,
+    restart_fact,
+    supervisor_head,
+    supervisor_state,
+    with_restart,
+)
 from trainvitals.web.view import ControlView, RunView
 
 NOW = 1_795_000_000 * 10**9
@@ -61,15 +69,15 @@ def test_a_restart_shows_each_phase_with_its_usual_time_and_what_is_left() -> No
     seen = run(*DEATH, AGAIN, phase("start", 5.0, 55))
     assert phase_lines(seen.supervisor, NOW) == (
         "✓ start: 5 s · usually 4 s",
-        "▸ load: 55 s so far · usually 55 s",
-        "– first step · usually 12 s",
-        "– caught up · usually 4 min 0 s",
+        "● load: 55 s so far · usually 55 s",
+        "○ first step · usually 12 s",
+        "○ caught up · usually 4 min 0 s",
         "about 4 min 12 s left, by earlier starts",
     )
     assert "attempt 2 started" in supervisor_head(seen, NOW) and "from step 48,000" in supervisor_head(seen, NOW)
     assert restart_fact(seen, NOW) == "restarted: load, about 4 min left"
     later = phase_lines(seen.supervisor, NOW + 10 * S)
-    assert later[1] == "▸ load: 1 min 5 s so far · usually 55 s" and later[-1] == "about 4 min 12 s left, by earlier starts"
+    assert later[1] == "● load: 1 min 5 s so far · usually 55 s" and later[-1] == "about 4 min 12 s left, by earlier starts"
 
 
 def test_the_first_start_of_all_has_nothing_to_catch_up_and_no_time_left() -> None:
@@ -87,7 +95,7 @@ def test_a_trainer_that_tells_no_load_is_not_waited_for_there() -> None:
         *DEATH, replace(AGAIN, data={**AGAIN.data, "usual_s": usual}), phase("start", 5.0, 55), phase("first_step", 20.0, 35)
     )
     assert phase_lines(seen.supervisor, NOW) == (
-        "✓ start: 5 s · usually 4 s", "✓ first step: 20 s · usually 12 s", "▸ caught up: 35 s so far · usually 4 min 0 s",
+        "✓ start: 5 s · usually 4 s", "✓ first step: 20 s · usually 12 s", "● caught up: 35 s so far · usually 4 min 0 s",
         "about 3 min 25 s left, by earlier starts",
     )  # fmt: skip
 
@@ -150,13 +158,76 @@ def test_a_time_limit_is_counted_down_until_the_trainer_ends() -> None:
     assert "time limit" not in supervisor_head(run(*DEATH, AGAIN, limit, told("ended", 1, attempt=2, kind="time_limit")), NOW)
 
 
+def shown(seen: RunView, word: VerdictWord, headline: str = "x", since_ago_s: float = 100.0) -> Verdict:
+    verdict = Verdict(word, "critical" if word is VerdictWord.STOPPED else "ok", headline, NOW - round(since_ago_s * S))
+    return with_restart(verdict, seen.supervisor, seen.control.supervisor, NOW)
+
+
+def test_a_restarted_run_is_recovering_until_it_is_as_it_was() -> None:
+    begun = run(*DEATH, AGAIN, phase("start", 5.0, 55))
+    for word in (VerdictWord.HEALTHY, VerdictWord.RECOVERED, VerdictWord.STOPPED):
+        found = shown(begun, word, "the run died: CUDA out of memory")
+        assert (found.word, found.headline) == (
+            VerdictWord.RECOVERING, "attempt 2 started from step 48,000; now load, about 4 min left",
+        )  # fmt: skip
+        assert ("CUDA out of memory" in found.automatic) == (word is not VerdictWord.HEALTHY)
+        assert found.tone == ("warning" if word is VerdictWord.STOPPED else "info")
+    lacks = run(
+        *DEATH,
+        AGAIN,
+        phase("caught_up", 9.0, 30),
+        told("recovering", 20, attempt=2, lacking=["the throughput is 95 % of what it was"]),
+    )
+    assert shown(lacks, VerdictWord.HEALTHY).headline.endswith("caught up, still lacking: the throughput is 95 % of what it was")
+    assert needs_eyes(lacks.supervisor)
+    over = run(*DEATH, AGAIN, phase("caught_up", 9.0, 30), told("recovered", 5, "recovered: …", attempt=2))
+    assert shown(over, VerdictWord.RECOVERED).word is VerdictWord.RECOVERED and not needs_eyes(over.supervisor)
+
+
+@pytest.mark.parametrize(
+    "word", [VerdictWord.SICK, VerdictWord.HUNG, VerdictWord.PAUSED, VerdictWord.UNKNOWN, VerdictWord.FINISHED]
+)
+def test_what_is_wrong_with_a_restarted_run_is_never_hidden(word: VerdictWord) -> None:
+    assert shown(run(*DEATH, AGAIN), word).word is word
+
+
+def test_a_death_after_the_restart_or_without_a_live_supervisor_is_a_stop() -> None:
+    assert shown(run(*DEATH, AGAIN), VerdictWord.STOPPED, since_ago_s=30).word is VerdictWord.STOPPED
+    assert shown(run(*DEATH, AGAIN, host=""), VerdictWord.STOPPED).word is VerdictWord.STOPPED
+    assert shown(run(*DEATH), VerdictWord.STOPPED).word is VerdictWord.STOPPED
+
+
+def test_going_back_as_asked_is_no_stop() -> None:
+    back = run(DEATH[0], told("ending", 9, "ending the trainer to go back to /c/48000", why="rollback", attempt=1))
+    assert shown(back, VerdictWord.STOPPED).headline == "going back: ending the trainer to go back to /c/48000"
+    assert supervisor_state(back, NOW) == "It goes back as asked: ending the trainer to go back to /c/48000."
+    ended = run(
+        DEATH[0], told("ended", 8, "attempt 1 ended: ended by the supervisor (rollback)", step=9, attempt=1, kind="rollback")
+    )
+    assert shown(ended, VerdictWord.STOPPED).word is VerdictWord.RECOVERING and ended.supervisor.deaths == 0
+
+
+def test_what_stays_lacking_for_hours_is_the_new_usual() -> None:
+    begun = replace(AGAIN, time_ns=NOW - 9_100 * S)
+    first = [replace(event, time_ns=(event.time_ns or 0) - 9_100 * S) for event in DEATH]
+    for ago_s, word in ((8_000, VerdictWord.HEALTHY), (7_000, VerdictWord.RECOVERING)):
+        lacks = run(
+            *first,
+            begun,
+            phase("caught_up", 9.0, 9_000),
+            told("recovering", ago_s, attempt=2, lacking=["the throughput is 95 %"]),
+        )
+        assert shown(lacks, VerdictWord.HEALTHY).word is word
+        assert recovery_words(lacks, NOW) == "Recovering; still lacking: the throughput is 95 %."
+
+
 VALUES = st.one_of(
     st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=9), st.lists(st.integers(), max_size=3),
     st.dictionaries(st.text(max_size=5), st.one_of(st.integers(), st.floats(), st.none()), max_size=3),
 )  # fmt: skip
-KEYS = st.sampled_from(["attempt", "usual_s", "phase", "seconds", "lacking", "reason", "kind", "ends_at_ns"])
+KEYS = st.sampled_from(["attempt", "usual_s", "phase", "seconds", "lacking", "reason", "kind", "why", "ends_at_ns"])
 STATES = st.sampled_from(
-    ["started", "ended", "phase", "recovering", "recovered", "held", "waiting", "released", "time_limit_near", "", "x"]
+    ["started", "ended", "ending", "phase", "recovering", "recovered", "held", "waiting", "released", "time_limit_near", "", "x"]
 )
 
 
@@ -167,3 +238,4 @@ def test_whatever_stands_in_the_events_there_are_words(host: str, drawn: list[tu
     words = (supervisor_head(seen, NOW), supervisor_state(seen, NOW), recovery_words(seen, NOW), restart_fact(seen, NOW))
     assert all(isinstance(one, str) for one in (*words, *phase_lines(seen.supervisor, NOW)))
     assert isinstance(seen.supervisor, SupervisorView)
+    assert all(isinstance(shown(seen, word).headline, str) for word in VerdictWord)

@@ -95,7 +95,7 @@ def describe(
         sentence = f"{sentence} Problem: {status.error}"
     # Who brought the state about is in the status; a request that is still pending is not its reason.
     is_told = status.state != "running" and bool(status.by)
-    told = status if is_told or request.seq < status.applied_seq else request
+    told = status if (is_told or request.seq < status.applied_seq) and not _is_held(request, status, age_s) else request
     return ControlState(
         state,
         sentence,
@@ -154,6 +154,12 @@ def _of_state(status: ControlStatus, request: ControlRequest) -> str:
     return f"Running, last step {status.step:,}{age}." if status.step is not None else "Running, no step ended yet."
 
 
+def _is_held(request: ControlRequest, status: ControlStatus, age_s: float) -> bool:
+    """The supervisor holds the run after the trainer's death, by asking for a stop that no trainer is there to see."""
+    is_gone = status.ended or age_s > SILENT_AFTER_S
+    return is_gone and request.desired == "stopped" and request.source == "supervisor" and is_pending(request, status)
+
+
 def is_for_the_supervisor(request: ControlRequest, status: ControlStatus | None, age_s: float) -> bool:
     """A resume of a trainer that is gone: a live supervisor starts it. age_s: of the trainer's heartbeat."""
     is_resume = request.desired == "running" and request.action != "checkpoint"
@@ -170,6 +176,8 @@ def _of_pending(
         return f"Acknowledged ({what}, seq {request.seq}): the trainer acts when the step now running ends. {sentence}"
     if supervisor and is_for_the_supervisor(request, status, age_s):
         return f"{sentence} Resume (seq {request.seq}) asked for; the supervisor on {supervisor} starts the trainer again."
+    if _is_held(request, status, age_s):
+        return f"{sentence} The supervisor starts it no more until somebody resumes the run: {request.reason.rstrip('.')}."
     if status.ended:
         if request.desired == "running" and request.action != "checkpoint":
             return f"{sentence} It may start again (resume, seq {request.seq}, is waiting for it); nothing starts it from here."

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from enum import StrEnum
 
 from trainvitals.incidents import deciding
 from trainvitals.incidents.amounts import gpu_hours as gpu_hours
@@ -17,6 +16,7 @@ from trainvitals.incidents.breaker_words import breaker_words
 from trainvitals.incidents.deciding import HUNG_RULES as HUNG_RULES
 from trainvitals.incidents.deciding import STOPPED_RULES as STOPPED_RULES
 from trainvitals.incidents.deciding import main_incident as main_incident
+from trainvitals.incidents.verdict_word import VerdictWord as VerdictWord
 from trainvitals.records import Event, Finding, Incident, Severity
 
 #: A watchdog that has not been heard of for this long is called silent (it beats every 2 s).
@@ -31,22 +31,6 @@ ABANDONED_S = 86_400.0
 GOOD_ENDS = frozenset({"finished", "completed", "complete", "done", "max_steps"})
 #: While the trainer says one of these, a missing step is no hang.
 RESTING_STATES = frozenset({"pausing", "paused", "resuming", "checkpointing", "stopping", "stopped"})
-
-
-class VerdictWord(StrEnum):
-    """The one word at the top, worst first; the value is what a person reads."""
-
-    STOPPED = "STOPPED"
-    HUNG = "HUNG"
-    PAUSED = "PAUSED"
-    SICK = "TRAINING-SICK"
-    SLOW = "SLOW"
-    ATTENTION = "ATTENTION"
-    UNKNOWN = "NO DATA"
-    RECOVERED = "RECOVERED"
-    HEALTHY = "healthy"
-    HISTORY = "HISTORY"
-    FINISHED = "FINISHED"
 
 
 @dataclass(frozen=True)

@@ -37,6 +37,7 @@ from trainvitals.web.not_watched import not_watched
 from trainvitals.web.spool import SpoolNumbers
 from trainvitals.web.starts import StartReader
 from trainvitals.web.supervisor_view import supervisor_view
+from trainvitals.web.supervisor_words import with_restart
 from trainvitals.web.validation import ValidationReader
 from trainvitals.web.view import AttemptView, Check, ControlView, MetricNow, RunView
 
@@ -132,6 +133,7 @@ def run_view(
         inputs.last_step,
         run.log_timezone,
     )
+    supervisor = supervisor_view(facts.of_kind("supervisor"), settings.supervisor.restarts_per_day, now_ns)
     is_moving = control.state not in ("paused", "stopped") and found.word not in (
         VerdictWord.HUNG,
         VerdictWord.STOPPED,
@@ -144,7 +146,7 @@ def run_view(
     return RunView(
         settings=run,
         taken_at_ns=now_ns,
-        verdict=found,
+        verdict=with_restart(found, supervisor, control.supervisor, now_ns),
         control=control,
         checks=()
         if about is None
@@ -189,7 +191,7 @@ def run_view(
         pinned=stored.pinned,
         rollback=way_back,
         pause=pause_of(run, facts, way_back),
-        supervisor=supervisor_view(facts.of_kind("supervisor"), settings.supervisor.restarts_per_day, now_ns),
+        supervisor=supervisor,
         card=card_of(run, facts.checkpoints, stored, attempts, speed.step_s, inputs.last_step_time_ns),
         starts=(starts or StartReader()).of(
             store, run.name, attempts, facts.findings, stored.history, stored.checks, [one.attempt for one in made_of], now_ns

@@ -31,7 +31,8 @@ def band(snapshot: Snapshot, run: RunView, now_ns: int, refresh_s: float) -> dic
         facts.append(f"last step {fmt.step(run.last_step)}")
     if run.control.is_pending:
         facts.append(f"asked for: {run.control.desired}, not answered yet")
-    if restart := restart_fact(run, now_ns):
+    restart = "" if verdict.word is VerdictWord.RECOVERING else restart_fact(run, now_ns)
+    if restart:
         facts.append(restart)
     return {
         "word": verdict.word.value,
@@ -52,7 +53,7 @@ def band(snapshot: Snapshot, run: RunView, now_ns: int, refresh_s: float) -> dic
 def band_actions(verdict: Verdict, run: RunView) -> list[dict[str, Any]]:
     """Buttons of the band: only what makes sense now, one accent at most."""
     actions: list[dict[str, Any]] = []
-    needs_you = verdict.tone in ("critical", "paused")
+    needs_you = verdict.tone in ("critical", "paused") or run.supervisor.state == "held"
     verb = "Restart from" if verdict.word is VerdictWord.STOPPED else "Roll back to"
     if needs_you and run.recommended is not None:
         actions.append(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from trainvitals.incidents.verdict import WATCH_SILENT_S, Verdict, VerdictWord, span
 from trainvitals.web.view import RunView, Snapshot
 
-_GOOD = frozenset({VerdictWord.HEALTHY, VerdictWord.RECOVERED, VerdictWord.SLOW})
+_GOOD = frozenset({VerdictWord.HEALTHY, VerdictWord.RECOVERED, VerdictWord.RECOVERING, VerdictWord.SLOW})
 
 
 def data_age_s(run: RunView, now_ns: int) -> float | None:

@@ -32,10 +32,10 @@ class Phase:
 
 @dataclass(frozen=True)
 class SupervisorView:
-    """state: "" (no supervisor ever spoke), running, ended, waiting, stopped, held or done. text: what it said of that. attempt,
+    """state: "" (no supervisor ever spoke), running, going_back, ended, waiting, stopped, held or done. text: what it said of that. attempt,
     started_ns, resume_step: of the newest start; phase_began_ns: when the phase that goes on began, None = none goes on.
 
-    lacking: what a recovery still needs; recovered_ns: when the run was as before. deaths: ends in 24 h that nobody wished, against
+    lacking: what a recovery still needs, as told at lacking_ns; recovered_ns: when the run was as before. deaths: ends in 24 h that nobody wished, against
     ``budget`` restarts. limit_ns: when the job's time limit ends it, None = not known.
     """
 
@@ -48,6 +48,7 @@ class SupervisorView:
     phases: tuple[Phase, ...] = ()
     phase_began_ns: int | None = None
     lacking: tuple[str, ...] = ()
+    lacking_ns: int | None = None
     recovered_ns: int | None = None
     recovered_text: str = ""
     deaths: int = 0
@@ -99,6 +100,7 @@ def supervisor_view(events: Sequence[Event], budget: int, now_ns: int) -> Superv
         view, attempt=attempt, started_ns=start.time_ns, resume_step=start.step, phases=phases,
         phase_began_ns=None if is_over or recovered is not None else began_ns,
         lacking=tuple(str(one)[:MAX_TEXT] for one in missing[:MAX_LACKING]) if isinstance(missing, list) else (),
+        lacking_ns=lacks.time_ns if lacks is not None else None,
         recovered_ns=recovered.time_ns if recovered is not None else None,
         recovered_text=recovered.text[:MAX_TEXT] if recovered is not None else "",
     )  # fmt: skip
@@ -113,6 +115,8 @@ def _state(told: Sequence[Event]) -> SupervisorView:
     found = SupervisorView()
     for event in told:
         state = words.get(str(event.data.get("state")))
+        if "rollback" in (event.data.get("kind"), event.data.get("why")):
+            state = "going_back"
         # Within the same millisecond an end may be stored after what followed it.
         is_late_end = state == "ended" and found.since_ns is not None and _time(event) - found.since_ns < 2_000_000
         if state is None or (is_late_end and found.state in ("waiting", "held", "stopped", "done")):
