@@ -1,61 +1,24 @@
-"""Each thing broken once, and what the doctor says of it."""
+"""Of a run each thing broken once, and what the doctor says of it."""
 
-import dataclasses
-import http.server
-import json
 import os
 import re
 import shutil
-import socket
 import tempfile
-import threading
 import time
 from pathlib import Path
 
 import pytest
 
-from tests.control.two_users import DASHBOARD, GROUP, TRAINER, as_user, needs_root
+from tests.control.two_users import DASHBOARD, GROUP, STRANGER, TRAINER, as_user, needs_root
+from tests.doctor.looking import CLOCK, ROOT, free_port, look, says, settings_of
 from trainvitals.__main__ import main
 from trainvitals.cli import doctor
-from trainvitals.clock import ManualClock, SystemClock
+from trainvitals.clock import ManualClock
 from trainvitals.control import ControlClient, files, inbox, init, supervised
 from trainvitals.control.requests import Watcher
-from trainvitals.doctor import of_machine, of_run, places
+from trainvitals.doctor import of_run, places
 from trainvitals.doctor.check import FAULT, OK, WARNING
 from trainvitals.doctor.runner import examine
-from trainvitals.settings import parse
-from trainvitals.store.sqlite import SqliteStore
-
-ROOT = Path(__file__).resolve().parents[2]
-CLOCK = SystemClock()
-
-
-@pytest.fixture
-def place(tmp_path):
-    """Settings of one healthy run on this machine."""
-    for name in ("run", "checkpoints"):
-        (tmp_path / name).mkdir()
-    (tmp_path / "train.log").write_text("x\n")
-    init(tmp_path / "run", "r")
-    return tmp_path
-
-
-def settings_of(place, run=(), **more):
-    table = {
-        "name": "r", "dir": str(place / "run"), "logs": [str(place / "*.log")], "checkpoints": [str(place / "checkpoints")],
-    } | dict(run)  # fmt: skip
-    return parse({"store": f"sqlite://{place}/store.db", "runs": [table]} | more)
-
-
-def look(settings, check, clock=CLOCK):
-    """What one check finds, as (state, text with advice)."""
-    checkups = [*of_machine.checkups(settings, clock, ROOT, 10.0), *of_run.checkups(settings, settings.runs[0], clock)]
-    (checkup,) = [checkup for checkup in checkups if checkup.check == check]
-    return [(finding.state, f"{finding.text} | {finding.advice}") for finding in checkup.look()]
-
-
-def says(found, state, sentence):
-    return any(state == was and sentence in text for was, text in found), found
 
 
 def test_every_check_is_documented_and_nothing_else_is(place):
@@ -75,12 +38,6 @@ def test_a_healthy_run_has_no_fault_and_its_probe_files_are_gone(place):
             assert finding.state == OK or finding.advice, "a warning without what to do"
     left = [path for path in place.rglob("*") if "doctor" in path.name or path.name.startswith(".now.")]
     assert left == []
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 # -- the run's directory ------------------------------------------------------------------------------------------------
@@ -241,140 +198,6 @@ def test_checkpoints_without_a_directory_without_room_or_without_links(place, mo
     assert list((place / "checkpoints").iterdir()) == []
 
 
-# -- this machine -------------------------------------------------------------------------------------------------------
-
-
-def test_a_store_that_is_there_not_yet_there_or_that_cannot_be_made(place):
-    assert says(look(settings_of(place), "store"), OK, "is made by the first program")[0]
-    SqliteStore(place / "store.db").close()
-    opened = SqliteStore(place / "store.db")
-    opened.commit([], {"a": b"b"})
-    opened.close()
-    assert says(look(settings_of(place), "store"), OK, "answers")[0]
-    (place / "broken.db").write_bytes(b"no database" * 100)
-    assert look(parse({"store": f"sqlite://{place}/broken.db", "runs": [{"name": "r", "dir": "/x"}]}), "store")[0][0] == FAULT
-    no = parse({"store": "sqlite:///proc/nowhere/store.db", "runs": [{"name": "r", "dir": "/x"}]})
-    assert says(look(no, "store"), FAULT, "may not write" if os.geteuid() else "")[0] or os.geteuid() == 0
-
-
-def test_a_server_that_does_not_answer_is_a_fault_without_its_secret(place, tmp_path):
-    token = tmp_path / "token"
-    token.write_text("SeCrEtToKeN")
-    port = free_port()
-    remote = settings_of(place, store=f"influxdb+http://127.0.0.1:{port}", influxdb={"token_file": str(token), "timeout_s": 2})
-    found = look(remote, "store")
-    assert found[0][0] == FAULT and str(port) in found[0][1] and "SeCrEt" not in str(found)
-
-
-def test_a_spool_without_room_or_rights(place, tmp_path):
-    remote = {"store": "influxdb+http://127.0.0.1:1"}
-    assert says(look(settings_of(place), "spool"), OK, "not needed")[0]
-    assert says(look(settings_of(place, **remote, spool={"dir": str(tmp_path / "new")}), "spool"), OK, "is made by")[0]
-    assert says(look(settings_of(place, **remote, spool={"dir": str(tmp_path)}), "spool"), OK, "local")[0]
-    found = look(settings_of(place, **remote, spool={"dir": str(tmp_path), "max_bytes": 10**15}), "spool")
-    assert says(found, WARNING, "lower [spool] max_bytes")[0]
-    assert says(look(settings_of(place, **remote, spool={"dir": "/proc/self"}), "spool"), FAULT, "takes no file")[0]
-
-
-def test_every_secret_file_of_the_settings_is_looked_at(place, tmp_path):
-    secret = tmp_path / "secret"
-    secret.write_text("x")
-    secret.chmod(0o600)
-    settings = settings_of(
-        place,
-        influxdb={"token_file": str(secret)},
-        alerts={"targets": {"a": {"kind": "slack", "url_file": str(tmp_path / "no")}}},
-    )
-    keys = {key for key, _ in of_machine.secret_files(settings)}
-    assert keys == {"[influxdb] token_file", "[alerts.targets.a] url_file"}
-    found = look(settings, "secrets")
-    assert says(found, FAULT, "[alerts.targets.a] url_file")[0] and says(found, OK, "[influxdb] token_file")[0]
-    secret.chmod(0o644)
-    assert says(look(settings, "secrets"), WARNING, "everyone on this machine may read")[0]
-    secret.write_text("")
-    secret.chmod(0o600)
-    assert says(look(settings, "secrets"), FAULT, "is empty")[0]
-    assert says(look(settings_of(place), "secrets"), OK, "no file is named")[0]
-
-
-def test_no_setting_for_a_secret_can_be_forgotten(place):
-    """A new setting whose name says that it is a file with a secret is found by its name."""
-    settings = settings_of(place)
-    filled = dataclasses.replace(settings.login, proxy_secret_file="/x/secret")
-    keys = {key for key, _ in of_machine.secret_files(dataclasses.replace(settings, login=filled))}
-    assert keys == {"[login] proxy_secret_file"}
-
-
-class Answers(http.server.BaseHTTPRequestHandler):
-    body = b""
-
-    def do_GET(self):
-        self.send_response(503)
-        self.end_headers()
-        self.wfile.write(self.body)
-
-    def log_message(self, *_):
-        pass
-
-
-@pytest.mark.parametrize(
-    ("body", "state", "sentence"),
-    [(json.dumps({"status": "error", "snapshot_age_s": None}).encode(), OK, "a dashboard answers"), (b"hello", WARNING, "another program")],
-)  # fmt: skip
-def test_a_port_is_free_a_dashboards_or_another_programs(place, body, state, sentence):
-    handler = type("Handler", (Answers,), {"body": body})
-    server = http.server.HTTPServer(("127.0.0.1", 0), handler)
-    number = server.server_address[1]
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    try:
-        assert says(look(settings_of(place, dashboard={"port": number}), "port"), state, sentence)[0]
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
-    assert says(look(settings_of(place, dashboard={"port": number}), "port"), OK, "is free")[0]
-
-
-def test_a_driver_that_hangs_is_told_in_time_and_one_that_is_missing_too(place, tmp_path):
-    assert says(look(settings_of(place, gpu={"enabled": False}), "gpu"), OK, "enabled = false")[0]
-    folder = tmp_path / "checkout" / "collectors"
-    folder.mkdir(parents=True)
-    (folder / "__init__.py").touch()
-    (folder / "__main__.py").write_text("import time; time.sleep(600)")
-    (found, *_) = list(of_machine.gpu(settings_of(place), folder.parent, 1.0))
-    assert found.state == FAULT and "did not answer" in found.text
-    (folder / "__main__.py").write_text("import sys; print('no NVIDIA driver', file=sys.stderr); sys.exit(1)")
-    (found,) = list(of_machine.gpu(settings_of(place), folder.parent, 10.0))
-    assert found.state == WARNING and "no NVIDIA driver" in found.text
-    (folder / "__main__.py").write_text('print(\'{"measurement": "gpu"}\')')
-    (found,) = list(of_machine.gpu(settings_of(place), folder.parent, 10.0))
-    assert found.state == OK
-    (found,) = list(of_machine.gpu(settings_of(place), tmp_path, 10.0))
-    assert found.state == OK and "checkout" in found.text
-
-
-def test_alert_targets_are_read_and_nothing_is_sent(place, tmp_path):
-    assert says(look(settings_of(place), "alerts"), WARNING, "nobody is told of anything")[0]
-    address = tmp_path / "url"
-    address.write_text("https://hooks.example.com/T000/SeCrEt\n")
-    good = {"kind": "slack", "url_file": str(address)}
-    found = look(settings_of(place, alerts={"targets": {"a": good}}), "alerts")
-    assert [state for state, _ in found] == [OK] and "SeCrEt" not in str(found)
-    address.write_text("not-an-address SeCrEt")
-    found = look(settings_of(place, alerts={"targets": {"a": good}}), "alerts")
-    assert found[0][0] == FAULT and "SeCrEt" not in str(found)
-    address.write_text("https://hooks.example.com/x")
-    quiet = look(settings_of(place, alerts={"targets": {"a": good | {"severities": ["warning"]}}}), "alerts")
-    assert says(quiet, WARNING, "no target is told of critical findings")[0]
-
-
-def test_slurm_commands_that_are_missing(place, monkeypatch):
-    assert says(look(settings_of(place), "slurm"), OK, "slurm = off")[0]
-    monkeypatch.setenv("PATH", "/no/such/directory")
-    assert says(look(settings_of(place, supervisor={"slurm": "requeue"}), "slurm"), FAULT, "not found: sinfo")[0]
-
-
 @needs_root
 def test_another_user_is_told_what_it_may_not_do_and_how_it_may():
     """The dashboard's user in front of a run that the trainer's user made with umask 077."""
@@ -391,6 +214,16 @@ def test_another_user_is_told_what_it_may_not_do_and_how_it_may():
         assert main(["control", "init", str(run), "--group", str(GROUP)]) == 0
         told = as_user(DASHBOARD, lambda: [*look(settings, "run directory"), *look(settings, "control")], GROUP)()["is"]
         assert FAULT not in {state for state, _ in told} and "another user of the group" not in str(told)
+        inbox.announce(run, Watcher("r", (), "host9", 77, "off"))
+        supervised.make_directories(run)
+        supervised.announce(run, Watcher("r", (), "host9", 77))
+        for path in (run, *run.rglob("*")):
+            path.chmod(0o755 if path.is_dir() else 0o644)
+        told = as_user(STRANGER, lambda: [*look(settings, "watch"), *look(settings, "supervisor"), *look(settings, "control")])()[
+            "is"
+        ]
+        assert told[0][0] == OK and "process 77" in told[0][1], "who may only look is told what can be seen"
+        assert told[1][0] == WARNING and "be a member of the group" in told[1][1] and FAULT not in {state for state, _ in told}
         told = as_user(DASHBOARD, lambda: look(settings, "checkpoints"), GROUP)()["is"]
         assert "the safe checkpoint cannot be kept" in str(told)
     finally:

@@ -16,6 +16,7 @@ from trainvitals.control import files, inbox, read_request, read_status, supervi
 from trainvitals.control.view import SILENT_AFTER_S, describe
 from trainvitals.doctor import places
 from trainvitals.doctor.check import Checkup, Finding, fault, ok, warning
+from trainvitals.errors import ControlError
 from trainvitals.settings import RunSettings, Settings
 
 #: A log or a hook's file that grew so long ago belongs to a run that stands still or is over.
@@ -33,7 +34,7 @@ def checkups(settings: Settings, run: RunSettings, clock: Clock) -> list[Checkup
         "run directory": lambda: run_directory(run, clock),
         "hook": lambda: hook(run, clock),
         "control": lambda: control(run, clock),
-        "watch": lambda: watch(run),
+        "watch": lambda: watch(run, clock),
         "supervisor": lambda: supervisor(run),
         "logs": lambda: logs(run, clock),
         "checkpoints": lambda: checkpoints(settings, run),
@@ -157,7 +158,7 @@ def _own_way(run: RunSettings) -> Iterator[Finding]:
         yield ok(f"SIG{run.signal} to the process that the hook's file names, on its host {os.uname().nodename} only")
 
 
-def watch(run: RunSettings) -> Iterator[Finding]:
+def watch(run: RunSettings, clock: Clock) -> Iterator[Finding]:
     """Is there a watchdog, and does it know what people may ask of it."""
     if not inbox.requests_dir(run.dir).is_dir():
         yield warning(
@@ -169,7 +170,11 @@ def watch(run: RunSettings) -> Iterator[Finding]:
         yield warning("nobody watches this run now", f"python -m trainvitals watch --run {shlex.quote(run.name)}, or up.")
         return
     path = inbox.requests_dir(run.dir) / inbox.WATCHER_FILE
-    age_s = files.file_system_time_s(path.parent) - path.lstat().st_mtime
+    try:
+        now_s = files.file_system_time_s(path.parent)
+    except ControlError:  # a user who may only read: the clock of this machine has to do
+        now_s = clock.time_ns() / 1e9
+    age_s = now_s - path.lstat().st_mtime
     if age_s > inbox.SILENT_AFTER_S:
         text = f"the watchdog (process {known.pid} on {known.host}) was heard of {age_s:.0f} s ago"
         yield fault(text, "look whether it still runs there, and start it again.")
@@ -184,7 +189,11 @@ def supervisor(run: RunSettings) -> Iterator[Finding]:
     if not files.control_dir(run.dir).is_dir():
         yield ok("none")
         return
-    known = supervised.supervisor_of(run.dir)
+    try:
+        known = supervised.supervisor_of(run.dir)
+    except ControlError as error:
+        yield warning(f"whether one is there cannot be told: {error}", "be a member of the group of the control directory.")
+        return
     if known is None:
         yield ok("none: a person starts the trainer again (python -m trainvitals run -- COMMAND)")
     elif known.run and known.run != run.name:
