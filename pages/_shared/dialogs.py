@@ -14,6 +14,14 @@ from trainvitals.web.present import possible_actions, rollback_cost
 
 OUTCOME_KEY = "tv_outcome"
 
+#: What stands at the choice -> ``how`` of the request.
+HOW = {"As the trainer is set": None, "Hold": "hold", "Park": "park"}
+_HOW_MEANING = (
+    "it holds; many ranks park when it lasts",
+    "its GPUs wait, ready to go on at once",
+    "it saves, ends and gives its nodes back; somebody has to start it again",
+)
+
 _MEANING = {
     "pause": "The trainer finishes its step, then holds its GPUs until somebody resumes it.",
     "checkpoint": "The trainer saves a checkpoint after its present step and goes on.",
@@ -55,7 +63,8 @@ def _submit(run_name: str, action: str, expected_seq: int, nonce: str, save: boo
     if not by.name or not reason.strip():
         st.session_state[OUTCOME_KEY] = Outcome(False, "Say who you are and why: both are kept with the request.")
         return
-    outcome = ask(the_poller().settings, run_name, action, by, reason, expected_seq, save=save)
+    how = HOW.get(str(st.session_state.get("tv_ask_how"))) if action == "pause" else None
+    outcome = ask(the_poller().settings, run_name, action, by, reason, expected_seq, save=save, how=how)
     st.session_state[OUTCOME_KEY] = outcome
     if outcome.is_done:
         keep_name(by)
@@ -77,6 +86,8 @@ def _ask_form(seen: Look, action: str) -> None:
     with st.form("tv_ask_form", border=False):
         who_field("Who asks", "tv_ask_who")
         st.text_area("Why", key="tv_ask_reason", max_chars=2000, height=80, placeholder="what you saw; a ticket number")
+        if action == "pause" and control.can_park:
+            st.radio("How", list(HOW), key="tv_ask_how", captions=list(_HOW_MEANING))
         label = {"pause": "Pause", "resume": "Resume", "checkpoint": "Save a checkpoint"}[action]
         asked = (seen.run.name, action, control.seq, nonce, seen.run.pause.save)
         st.form_submit_button(plain(label), type="primary", on_click=_submit, args=asked)

@@ -19,7 +19,7 @@ class ControlState:
     state: running, pausing, paused, resuming, checkpointing, stopping, stopped, not_wired (no status file),
     silent (heartbeat too old), unreadable. sentence: what a person reads. can_act: buttons may be offered. supervisor: host of
     the supervisor that starts this trainer, "" = none that is known. by_hand: what stops a trainer that does not answer, one command
-    a line, "" while it may still answer.
+    a line, "" while it may still answer. can_park: the trainer understands a pause that saves, ends and gives its nodes back.
     """
 
     state: str
@@ -37,6 +37,7 @@ class ControlState:
     since_ns: int | None = None
     supervisor: str = ""
     by_hand: str = ""
+    can_park: bool = False
 
 
 def unreadable(sentence: str) -> ControlState:
@@ -111,6 +112,7 @@ def describe(
         heartbeat_age_s=age_s,
         since_ns=status.since_ns,
         supervisor=supervisor,
+        can_park="how" in status.understands,
         by_hand="\n".join(_commands(status)) if pending and "To stop it by hand: " in sentence else "",
     )
 

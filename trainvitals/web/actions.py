@@ -44,11 +44,11 @@ class Outcome:
 
 def ask(
     settings: Settings, run_name: str, action: str, by: Who, reason: str, expected_seq: int, clock: Clock | None = None,
-    save: bool | None = None,
+    save: bool | None = None, how: str | None = None,
 ) -> Outcome:  # fmt: skip
     """Write the request into the run's control file. Only runs of the dashboard's own settings can be meant; never raises
     for what people or files do. ``expected_seq``: the number the person was looking at, so nobody overwrites unseen. ``save``:
-    whether a pause saves first; None leaves it to the trainer, which saves."""
+    whether a pause saves first; None leaves it to the trainer, which saves. ``how``: of a pause, hold or park; None leaves that to it, too."""
     clock = clock or SystemClock()
     if action not in ACTIONS:
         return Outcome(False, f"This page cannot ask for {action!r}.")
@@ -59,11 +59,12 @@ def ask(
         run = settings.run(run_name)
         if remote.is_far(run):
             wanted = {"reason": mask_text(checked_text("reason", reason, MAX_REASON)), **({} if save is None else {"save": save})}
+            wanted |= {} if how is None else {"how": how}
             sent = remote.send(settings, run, kind=action, who=who, data=wanted, expected_seq=expected_seq, clock=clock)
             return Outcome(True, SENT_FAR, request_id=sent)
         asked = audited.ask(
             run.dir, run.name, action=action, by=who.name, source="ui", reason=reason, expected_seq=expected_seq, clock=clock,
-            save=save,
+            save=save, how=how,
         )  # fmt: skip
         request = asked.request
     except ControlConflict as conflict:
