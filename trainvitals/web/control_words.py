@@ -80,6 +80,8 @@ def go_back_fate(run: RunView, request_id: str, sent_at_ns: int, now_ns: int) ->
     told = next((event for event in run.events if event.data.get("request") == request_id), None)
     if told is not None and told.data.get("state") == "refused":
         return f"Refused by the supervisor: {told.text}"
+    if told is not None and told.data.get("outcome") == "refused":  # before it reached the supervisor
+        return f"Refused. {told.text}"
     if told is not None:
         is_begun = run.supervisor.started_ns is not None and run.supervisor.started_ns > (told.time_ns or 0)
         return "" if is_begun else f"The supervisor has taken it: {told.text}"

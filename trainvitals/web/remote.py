@@ -36,6 +36,7 @@ SEND_WITHIN_S = 10.0
 #: The watchdog tells the state every 5 s; what is older than this says more about the watchdog than about the trainer.
 SILENT_AFTER_S = 30.0
 LATE_AFTER_S = 20.0
+APPLIED = "Applied"
 #: How far back the state is looked for.
 LOOK_BACK_NS = 14 * 86_400 * 10**9
 NOTHING_TOLD = (
@@ -135,7 +136,7 @@ def fate(run: RunView, request_id: str, sent_at_ns: int, now_ns: int) -> str:
     """What became of a request that was sent through the store, from the watchdog's own events; "sent" until one answers."""
     for event in reversed((*run.events, *run.control_history)):
         if event.data.get("request") == request_id:
-            return f"Refused. {event.text}" if event.data.get("outcome") == "refused" else f"Applied: {event.text}"
+            return f"Refused. {event.text}" if event.data.get("outcome") == "refused" else f"{APPLIED}: {event.text}"
     age_s = (now_ns - sent_at_ns) / 1e9
     if age_s <= LATE_AFTER_S:
         return "Sent; waiting for the watchdog."
