@@ -96,8 +96,9 @@ def rows(view: AuditView) -> list[Mapping[str, object]]:
 
 
 def _what(record: AuditRecord) -> str:
-    data = record.data
-    lead = " ".join(str(data[key]) for key in ("action", "decision", "outcome", "mode") if data.get(key))
+    asked = record.data.get("asked")  # of the watchdog: what was wanted stands one level deeper
+    data = {**(asked if isinstance(asked, Mapping) else {}), **record.data}
+    lead = " ".join(str(data[key]) for key in ("action", "kind", "decision", "outcome", "mode") if data.get(key))
     number = f"number {data['seq']}" if "seq" in data else ""
     why = next((str(data[key]) for key in ("reason", "refusal", "why", "answer", "text") if data.get(key)), "")
     return " · ".join(part for part in (lead, number, why) if part)
