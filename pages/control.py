@@ -8,6 +8,7 @@ import streamlit as st
 
 from pages._shared.breaker import breaker_card
 from pages._shared.dialogs import open_dialog
+from pages._shared.far import sent_line
 from pages._shared.frame import head_fragment
 from pages._shared.state import Look, look, refresh_s
 from pages._shared.story import table_height
@@ -50,6 +51,7 @@ def state(seen: Look) -> None:
         st.text(" · ".join(part for part in now if part))
     if seen.run.audit.latency:
         st.text(seen.run.audit.latency)
+    sent_line(seen)
     if control.by_hand:
         st.text("The trainer does not answer. On its host, or where you may act on its job, one of:")
         st.code(control.by_hand, language=None, wrap_lines=True)

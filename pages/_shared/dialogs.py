@@ -2,6 +2,7 @@
 
 import streamlit as st
 
+from pages._shared.far import keep_sent
 from pages._shared.state import Look, the_poller
 from pages._shared.supervisor import SENT_BACK_KEY, SentBack
 from pages._shared.text import plain
@@ -67,6 +68,7 @@ def _submit(run_name: str, action: str, expected_seq: int, nonce: str, save: boo
     outcome = ask(the_poller().settings, run_name, action, by, reason, expected_seq, save=save, how=how)
     st.session_state[OUTCOME_KEY] = outcome
     if outcome.is_done:
+        keep_sent(run_name, outcome, the_poller().now_ns())
         keep_name(by)
         st.session_state["tv_done_nonce"] = nonce
 
