@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 from notices import DIVERGENCE, notice
 
-from trainvitals.alerts import words_zh
+from trainvitals.alerts import findings_zh, words_zh
 from trainvitals.alerts.notice import NoticeKind, Suspect, Verb
 from trainvitals.alerts.summary import FLOOD, HEALED, QUIET, Heap, summary
 from trainvitals.alerts.words import body, headline, sentence
 from trainvitals.detect.rules import RULES
+from trainvitals.incidents import triage
 from trainvitals.incidents.symptoms import SYMPTOMS
 
 
@@ -47,7 +51,8 @@ def test_the_order_of_the_checks_is_the_handbooks():
     assert lines["排查顺序"] == "先数据、再代码、后集群"
     assert lines["第一嫌疑"] == "数据问题：检查最近数据批次：重复、异常 token、清洗规则误杀"
     assert [label for label in lines if label[0].isdigit()] == ["1. 数据", "2. 代码", "3. 集群"]
-    assert "New data began at step 48,150" in lines["1. 数据"]
+    assert lines["1. 数据"] == "发现线索：第 48,150 步开始换了新数据（60 steps before the onset.）"
+    assert lines["熔断"] == "演练模式，不会真的暂停（dry run: would have paused at step 48,310）"
     assert lines["安全 checkpoint"] == "第 48,000 步，内容校验通过，回退需重算 310 步 = 2,650 GPU-h"
 
 
@@ -73,3 +78,24 @@ def test_a_summary_in_chinese():
     heap.add(notice("recovered", "a", "warning", verb=Verb.RECOVERED))
     told = headline(summary(heap, QUIET, "team", 1, DIVERGENCE.at_ns), "zh")
     assert told.startswith("【告警汇总】llama-70b：免打扰时段内共 2 条；第 48,210 步起 loss 发散")
+
+
+def test_where_the_evidence_is_elsewhere_the_first_suspect_says_so_in_both_languages():
+    found = notice(suspects=(Suspect("data", "No new source"), Suspect("code", "Learning rate 75× what it was", "0.15 now")))
+    assert dict(body(found, "zh").lines)["第一嫌疑"] == "通常是数据问题，但本次线索在代码：学习率是之前的 75 倍"
+    assert dict(body(found).lines)["First suspect"] == (
+        "the data, as a rule. Here the evidence is in code: Learning rate 75× what it was"
+    )
+
+
+def test_every_title_that_the_triage_can_find_is_known_in_chinese():
+    source = Path(triage.__file__).read_text(encoding="utf-8")
+    literal = set(re.findall(r'"!",\s+"([A-Z][^"]+)"', source))
+    assert len(literal) >= 6
+    for english in (
+        *literal, "New data began at step 48,150", "Learning rate 75× what it was", "Grad norm 9× what it was", "Grad norm rose 3 steps before the loss",
+        "Grad norm rose 1 step after the loss", "Attempt 2 began 12 steps before", "Not a finite number: loss nan", "3 skipped or overflowing steps",
+        "The logs name the cause", "Faults in the log", "Nodes not well", "Ranks differ", "The launch picks the checkpoint",
+    ):  # fmt: skip
+        assert is_chinese(findings_zh.title(english)) or "checkpoint" in findings_zh.title(english), english
+    assert findings_zh.title("of tomorrow") == "of tomorrow"

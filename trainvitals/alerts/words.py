@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from trainvitals.alerts import sentences, words_zh
-from trainvitals.alerts.notice import Item, Notice, NoticeKind, Verb
+from trainvitals.alerts import findings_zh, sentences, words_zh
+from trainvitals.alerts.notice import Item, Notice, NoticeKind, Suspect, Verb
 from trainvitals.alerts.text import cut, cut_middle, finite, number, numbers, percent, plain, whole
 from trainvitals.incidents.amounts import gpu_hours, span
 from trainvitals.incidents.symptoms import symptom
@@ -202,8 +202,7 @@ def _lines_en(notice: Notice) -> list[tuple[str, str]]:
         return [lines[0], *_items(notice, is_chinese=False)]
     lines += [("Value", _value(notice, is_chinese=False)), ("Since", _since(notice, is_chinese=False))]
     if _is_trouble(notice):
-        first = symptom(notice.rule)
-        lines.append(("First suspect", f"{first.suspect}. {first.action}"))
+        lines.append(("First suspect", _first_suspect(notice)))
         for place, suspect in enumerate(notice.suspects, 1):
             evidence = f": {suspect.evidence}" if suspect.evidence else ""
             lines.append((f"Check {place}", f"{suspect.group}: {suspect.text}{evidence}"))
@@ -228,17 +227,41 @@ def _lines_zh(notice: Notice) -> list[tuple[str, str]]:
     ]  # fmt: skip
     if _is_trouble(notice):
         suspect, action = words_zh.SYMPTOMS[symptom(notice.rule).name]
-        lines += [(labels["first"], f"{suspect}：{action}"), (labels["order"], "先数据、再代码、后集群")]
+        elsewhere = _elsewhere(notice)
+        first = f"{suspect}：{action}"
+        if elsewhere is not None:
+            first = f"通常是{suspect}，但本次线索在{words_zh.GROUPS[elsewhere.group]}：{findings_zh.title(elsewhere.text)}"
+        lines += [(labels["first"], first), (labels["order"], "先数据、再代码、后集群")]
         for place, one in enumerate(notice.suspects, 1):
             group = words_zh.GROUPS.get(one.group, one.group)
-            found = f"发现线索：{one.text}：{one.evidence}" if one.evidence else words_zh.CHECKS.get(one.group, one.text)
+            found = (
+                f"发现线索：{findings_zh.title(one.text)}（{one.evidence}）"
+                if one.evidence
+                else words_zh.CHECKS.get(one.group, one.text)
+            )
             lines.append((f"{place}. {group}", found))
         lines.append((labels["safe"], _safe(notice, is_chinese=True)))
     lines += [
-        (labels["breaker"], notice.breaker), (labels["control"], notice.control), (labels["rules"], "、".join(notice.rules)),
+        (labels["breaker"], findings_zh.state(notice.breaker)), (labels["control"], findings_zh.state(notice.control)),
+        (labels["rules"], "、".join(notice.rules)),
         (labels["acknowledged"], notice.acknowledged_by), (labels["runbook"], notice.runbook_url), (labels["audit"], notice.audit_head),
     ]  # fmt: skip
     return lines
+
+
+def _first_suspect(notice: Notice) -> str:
+    first, elsewhere = symptom(notice.rule), _elsewhere(notice)
+    if elsewhere is None:
+        return f"{first.suspect}. {first.action}"
+    return f"{first.suspect}, as a rule. Here the evidence is in {elsewhere.group}: {elsewhere.text}"
+
+
+def _elsewhere(notice: Notice) -> Suspect | None:
+    """What was found, when nothing was found where this symptom most often comes from."""
+    layer = symptom(notice.rule).suspect_layer
+    usual = "code" if layer == "numerics" else layer
+    found = [one for one in notice.suspects if one.evidence]
+    return found[0] if found and all(one.group != usual for one in found) else None
 
 
 def _is_trouble(notice: Notice) -> bool:
