@@ -5,6 +5,7 @@ import streamlit as st
 
 from pages._shared.components import check_list, fact_list
 from pages._shared.frame import head_fragment
+from pages._shared.incident_people import people, silences
 from pages._shared.notes import add_note, sent_note
 from pages._shared.state import Look, look, refresh_s
 from pages._shared.story import GLYPHS, events_frame, findings_frame, table_height, tell_changes
@@ -15,6 +16,8 @@ from trainvitals.web.death import lines_of
 from trainvitals.web.incident import NEAR_NS, IncidentStory, incident_story
 
 PICKED = "tv_incident"
+#: The incident that the address named when this visit began.
+LINKED = "tv_incident_linked"
 
 
 def frame(seen: Look) -> pd.DataFrame:
@@ -30,6 +33,7 @@ def frame(seen: Look) -> pd.DataFrame:
             "lasted": [
                 fmt.span(((incident.closed_at_ns or seen.now_ns) - incident.opened_at_ns) / 1e9) for incident in incidents
             ],
+            "who has it": [incident.acknowledged_by for incident in incidents],
             "rules": [", ".join(incident.rules) for incident in incidents],
         }
     )
@@ -92,6 +96,7 @@ def detail(incident: Incident, seen: Look) -> None:
     st.text(
         f"Began {fmt.moment(incident.opened_at_ns, seen.zone, now_ns=seen.now_ns)} at step {fmt.step(incident.first_step)}; {until}."
     )
+    people(incident, seen)
     death(story, seen)
     left, right = st.columns([1, 1.3])
     with left, st.container(key="tv-card-incident-checks"):
@@ -126,13 +131,20 @@ def body() -> None:
         st.text("No incident so far.")
         return
     asked = st.query_params.get("incident")
-    if asked and all(incident.id != asked for incident in seen.run.incidents):
+    is_known = any(incident.id == asked for incident in seen.run.incidents)
+    if asked and not is_known:
         st.text(f"No incident {asked[:200]!r} in this run.")
-    table(seen)
+    # Who comes by a link out of a message sees that one first; the list of all stands below.
+    is_linked = st.session_state.setdefault(LINKED, asked or "") == asked and is_known
+    if not is_linked:
+        table(seen)
     incident = chosen(seen)
     if incident is not None:
         with st.container(key="tv-card-incident"):
             detail(incident, seen)
+    if is_linked:
+        table(seen)
+    silences(seen)
 
 
 head_fragment()

@@ -16,7 +16,20 @@ from trainvitals.web.view import RunView
 
 NEAR_NS = 30 * 60 * 10**9
 NEAR_KINDS = frozenset(
-    {"attempt_start", "attempt_end", "resume", "fault", "postmortem", "breaker", "annotation", "message", "control"}
+    {
+        "attempt_start",
+        "attempt_end",
+        "resume",
+        "fault",
+        "postmortem",
+        "breaker",
+        "annotation",
+        "message",
+        "control",
+        "supervisor",
+        "acknowledgement",
+        "silence",
+    }
 )
 #: What is told in place of the rule's own row once the logs have named a cause.
 DEAD = Symptom(
