@@ -24,7 +24,8 @@ def send_again(
         return Outcome(False, "That message is not known here any more.")
     try:
         asked = {"action": "send_again", "target": message.target, "notice": message.id}
-        if refused := _refused(settings, message.run, who, asked, None):
+        # The outbox is one of this user and machine: a run of other settings is not ours to speak for.
+        if refused := _refused(settings, settings.run(message.run).name, who, asked, None):
             return refused
         if not send(message.id):
             return Outcome(False, "It is no dead letter any more: it was delivered, or somebody sent it again already.")
