@@ -176,7 +176,7 @@ class GpuSettings:
 class RetentionSettings:
     """``[retention]``: days that rows are kept, 0 = for ever. Details: docs/rollups.md."""
 
-    hardware_days: int = setting(14, "days that rows of gpu, node and heartbeat are kept as they were sampled, 0 = for ever")
+    hardware_days: int = setting(14, "days that rows of gpu, node, heartbeat and control are kept as they were sampled, 0 = for ever")
     node_10m_days: int = setting(0, "days that the 10-minute summaries of nodes are kept, 0 = for ever")
     train_days: int = setting(0, "days that single training steps are kept (their roll-ups stay), 0 = for ever")
     train_rollup_days: int = setting(0, "days that the 1-minute, 10-minute and 1-hour roll-ups of steps are kept, 0 = for ever")
