@@ -48,6 +48,7 @@ for step in range(1, 20_000):
     is_over = os.path.exists(place) if kind == "kill_switch" else bool(told)
     if is_over:
         Path(run_dir, f"saved.{step}").touch()
+        log.write(f"  successfully saved checkpoint at iteration {step:7d} to {run_dir}\n")
         if kind == "kill_switch":
             log.write(f"[Detected kill switch at {place}. Exiting] datetime: {now()} \n")
         break

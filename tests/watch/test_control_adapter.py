@@ -108,6 +108,8 @@ def test_a_kill_switch_parks_the_trainer_holds_it_back_and_is_taken_away_by_a_re
     assert trainer.wait(WAIT_S) == 0 and len(run.saved) == 1
     assert (parked.state, parked.how, parked.ended, parked.desired) == ("stopped", "park", True, "paused")
     assert (parked.by, parked.reason) == ("ana", "a look")
+    assert run.saved == [f"saved.{parked.checkpoint_step}"], "as its log says"
+    assert f"Parked at step {parked.step}, checkpoint {parked.step} (ana: a look)" in run.sentence
     assert run.place.read_text().startswith("trainvitals run r seq 1, asked for by ana: a look")
     assert run.train().wait(WAIT_S) == 0, "it refuses to start while the file is there"
     run.ask("resume")

@@ -35,12 +35,13 @@ _ENDING = {"paused": "pausing", "stopped": "stopping"}
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """What the run's records said of the trainer. step_s: this machine's monotonic clock."""
+    """What the run's records said of the trainer. step_s: this machine's monotonic clock. saved_step: of its last save that ended."""
 
     step: int | None = None
     step_s: float = 0.0
     is_ended: bool = False
     trainer: Trainer | None = None
+    saved_step: int | None = None
 
 
 class NoAdapter:
@@ -88,6 +89,9 @@ class ControlAdapter:
             self._is_wished = self._is_wished and self._status is not None and self._status.state != "stopped"
         elif record.kind == "attempt_start":
             self._seen, self._is_wished = replace(self._seen, trainer=_trainer(record.data), is_ended=False), False
+        elif record.kind == "phase" and record.data.get("phase") == "checkpoint":
+            if record.data.get("state") == "end" and record.step is not None:
+                self._seen = replace(self._seen, saved_step=record.step)
         elif record.kind == "attempt_end" or (record.kind == "phase" and record.data.get("phase") == "finished"):
             self._seen = replace(self._seen, is_ended=record.data.get("state") != "end")
             status = self._status
@@ -122,6 +126,7 @@ class ControlAdapter:
             "step": seen.step,
             "is_ended": seen.is_ended,
             "is_wished": self._is_wished,
+            "saved_step": seen.saved_step,
             "trainer": None if who is None else [who.pid, who.host, who.started_ns, who.pid_namespace],
         }
 
@@ -129,8 +134,9 @@ class ControlAdapter:
         """Continue where ``to_state`` was taken."""
         who = state.get("trainer")
         self._seen = _Seen(
-            state.get("step"), self._clock.monotonic_s(), bool(state.get("is_ended")), Trainer(*who) if who else None
-        )
+            state.get("step"), self._clock.monotonic_s(), bool(state.get("is_ended")), Trainer(*who) if who else None,
+            state.get("saved_step"),
+        )  # fmt: skip
         self._is_wished = bool(state.get("is_wished"))
 
     # -- whose file it is
@@ -284,8 +290,9 @@ class ControlAdapter:
         age_s = None if seen.step is None else round(max(0.0, now_s - seen.step_s), 3)
         pid = seen.trainer.pid if seen.trainer is not None and seen.trainer.host == self._host else 0
         news = replace(
-            status, step=None, pid=pid, ended=seen.is_ended, bad_reads=self._bad_reads, heartbeat_seq=0, heartbeat_ns=0
-        )
+            status, step=None, pid=pid, ended=seen.is_ended, bad_reads=self._bad_reads, heartbeat_seq=0, heartbeat_ns=0,
+            checkpoint_step=seen.saved_step if seen.saved_step is not None else status.checkpoint_step,
+        )  # fmt: skip
         told = news.to_json().encode() + self._read_problem.encode("utf-8", "replace")
         if told == self._written and now_s < self._beat_due_s:
             return
