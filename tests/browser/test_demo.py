@@ -19,6 +19,8 @@ from typing import Any
 import pytest
 
 playwright_api = pytest.importorskip("playwright.sync_api", reason="needs the playwright package")
+from trainvitals.control.audit import newest  # noqa: E402
+
 ROOT = Path(__file__).resolve().parents[2]
 CHROMIUM = next(
     (path for path in ("/usr/bin/chromium", "/usr/bin/chromium-browser", "/usr/bin/google-chrome") if Path(path).exists()), None
@@ -42,6 +44,7 @@ SCHEDULE = [
 WAIT_MS = 60_000
 FIRST_CURVE_S = 30.0
 PRESSES = 3
+ACKNOWLEDGED_S = 3.0
 #: Nothing new on the curve for this long, at twelve steps a second, is a run that stands.
 STANDS_MS = 6_000
 
@@ -225,6 +228,10 @@ def a_person_pauses_and_goes_on(story: Story) -> None:
     assert status["reason"] == "a test pause, right at the beginning"
     story.shows(paused_at(f"{status['step']:,}"))
     last_ms = story.stands()
+    # By the files alone: from the request's own time to when the watchdog saw the trainer's answer.
+    answered = next(one for one in newest(story.home / "run", 50) if one.kind == "acknowledged" and one.data["seq"] == 1)
+    story.note(f"acknowledged after {answered.data['after_s']:.2f} s")
+    assert answered.data["after_s"] <= ACKNOWLEDGED_S
     story.picture("paused-by-a-person")
     story.ask("Resume", "the test pause is over")
     story.goes_on(last_ms)
