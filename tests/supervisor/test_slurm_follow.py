@@ -179,6 +179,17 @@ def test_a_job_that_slurm_put_back_by_itself_is_held_until_somebody_decides(cont
     assert controller.record.told is not None and controller.record.told.kind == "node_failure"
 
 
+def test_a_job_that_runs_again_before_anybody_looked_is_put_back_and_one_that_cannot_be_is_ended(controller: Controller) -> None:
+    refused = [1, "", "Job is no longer pending execution for job 7"]
+    for more in ([0, "", ""], [1, "", "Requested operation is presently disabled for job 7"]):
+        controller.answers(
+            sbatch=[[0, "7\n", ""]], scontrol=[shown("RUNNING"), shown("RUNNING", Restarts=1), refused, more], sinfo=[[0, "", ""]]
+        )
+        assert controller.follower(is_requeue=True).run() == FAILED_CODE
+    assert controller.calls("scontrol", "requeuehold") == [["scontrol", "requeuehold", "7"]] * 2
+    assert controller.calls("scancel") == [["scancel", "7"]]
+
+
 def test_a_follower_that_comes_back_finds_its_job_by_its_comment(controller: Controller) -> None:
     slurm_job.write(str(controller.run_dir), JobRecord(3))
     controller.answers(squeue=[[0, "9|trainvitals:ab/3.\n", ""]], scontrol=[shown("RUNNING", 9), shown("COMPLETED", 9)])

@@ -21,6 +21,7 @@ from tests.services.influx_server import stop
 from tests.services.slurm import SLURMCTLD, SLURMD, Slurm
 from tests.supervisor import small_trainer
 from tests.supervisor.tools import wait_until
+from trainvitals.control import supervised
 from trainvitals.supervisor import history, slurm_job
 from trainvitals.supervisor.history import Start
 
@@ -149,7 +150,6 @@ class Story:
     trainings: dict[str, Training]
     jobs: dict[str, str]
     nodes: dict[str, tuple[str, ...]]
-    follower_killed_at: int = 0
     left_with: int | None = None
 
 
@@ -302,6 +302,24 @@ def test_the_queue_is_a_phase_of_its_own_before_the_others(story: Story) -> None
         assert phases[0] == "queue"
     inside = [event["data"]["phase"] for event in story.trainings["allocation"].events("phase")]
     assert "queue" not in inside
+
+
+def test_a_way_back_that_a_person_asks_for_cancels_the_job_and_starts_another_one(story: Story, tmp_path: Path) -> None:
+    training = Training(tmp_path / "back", "resubmit", story.slurm)
+    training.begin()
+    told = Story(story.slurm, {"back": training}, {}, {})
+    try:
+        until(told, lambda: training.last_step() >= 5, "five steps")
+        job = training.job
+        to = training.place / "checkpoints" / "checkpoint-2"
+        supervised.ask_rollback(training.run_dir, "small", to=str(to), by="alice", reason="the data were wrong", source="cli")
+        until(told, lambda: training.supervisor.poll() is not None, "the end")
+        first, second = training.starts
+        assert (first.kind, second.kind, second.resume_step) == ("rollback", "finished", 2), training.said()
+        assert "JobState=CANCELLED" in story.slurm.say("scontrol", "show", "job", "-o", job)
+        assert training.job != job
+    finally:
+        stop(training.supervisor)
 
 
 def test_the_time_limit_of_a_job_is_said_once_it_is_less_than_an_hour_away(story: Story) -> None:

@@ -165,10 +165,7 @@ class Follower:
         def again() -> None:
             seen = slurm.show_job(job)
             if not (seen.is_waiting and seen.reason in HELD_REASONS):
-                if seen.is_waiting:
-                    slurm.hold(job)
-                else:
-                    slurm.requeue_held(job)
+                _keep_back(job)
             seen = self._until(job, lambda found: found.is_waiting)
             # Nodes that its script leaves out stay out: what an earlier start added is among them, and can be used again only by a new job.
             slurm.exclude(job, joined([*expand(seen.excluded), *expand(self._order.exclude)]))
@@ -232,12 +229,14 @@ class Follower:
 
     def _caught(self, seen: Job) -> None:
         """Slurm put it back by itself, with whatever checkpoint it likes: kept from starting until somebody decided."""
-        keep_back = slurm.cancel if self._is_cancelled else slurm.hold if seen.is_waiting else slurm.requeue_held
-        try:
-            self._ask(lambda: keep_back(seen.id))
-        except SlurmError as error:
-            self._say(f"job {seen.id} cannot be held ({error}); ending it")
+        if self._is_cancelled:
             self._ask(lambda: slurm.cancel(seen.id), is_patient=True)
+        else:
+            try:
+                self._ask(lambda: _keep_back(seen.id))
+            except SlurmError as error:
+                self._say(f"job {seen.id} cannot be held ({error}); ending it")
+                self._ask(lambda: slurm.cancel(seen.id), is_patient=True)
         lost = self._lost(self.record)
         self._keep(
             replace(self.record, state=STARTED_ANEW, is_over=True, is_waiting=False, lost_nodes=lost, restarts=seen.restarts)
@@ -285,6 +284,18 @@ class Follower:
     def _say(self, text: str) -> None:
         shown = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
         sys.stderr.write(f"trainvitals run: {shown}\n")
+
+
+def _keep_back(job: str) -> None:
+    """In the queue, held: a job that completes before it waits again is refused by the second command only, one that runs by the first."""
+    try:
+        slurm.hold(job)
+    except UnknownJobError:
+        raise
+    except SlurmError as error:
+        if error.is_silence:
+            raise
+        slurm.requeue_held(job)
 
 
 def main(order: str, command: Sequence[str]) -> int:
