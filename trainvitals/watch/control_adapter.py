@@ -219,15 +219,17 @@ class ControlAdapter:
         request = received.request
         self._who(request, _ENDING[request.desired])
         self._change(applied_at_step=self._seen.step, error=None if self._way.can_take_back else UNSURE)
-        if not self._seen.is_ended or self._way.can_take_back:
-            # On disk before it is done: a signal is sent once at most, wherever we are killed.
-            if not self._way.can_take_back:
-                self._write(now_s, now_ns)
-            why_not = self._way.park(request, self._seen.trainer)
-            if why_not:
-                self._change(state="running")
-                self._refuse(received, why_not, now_ns)
-                return
+        if self._seen.is_ended and not self._way.can_take_back:
+            self._change(error=None)  # nobody is there to be told
+            return
+        # On disk before it is done: a signal is sent once at most, wherever we are killed.
+        if not self._way.can_take_back:
+            self._write(now_s, now_ns)
+        why_not = self._way.park(request, self._seen.trainer)
+        if why_not:
+            self._change(state="stopped" if self._seen.is_ended else "running")
+            self._refuse(received, why_not, now_ns)
+            return
         self._is_wished = True
         self._change(error=None)
         self._tell(received, _ENDING[request.desired], now_ns, f"told by {self._way.name.replace('_', ' ')} to save and end")
@@ -252,7 +254,8 @@ class ControlAdapter:
             self._change(state="stopped", applied_seq=received.request.seq, applied_at_step=self._seen.step, error=None)
             is_pause = received.request.desired == "paused"
             self._change(pause_started_ns=now_ns if is_pause else None, since_ns=now_ns, how="park" if is_pause else "")
-            self._tell(received, "parked" if is_pause else "stopped", now_ns, "it ended as it was told")
+            ended = "it ended as it was told" if self._is_wished else "it had ended already"
+            self._tell(received, "parked" if is_pause else "stopped", now_ns, ended)
         elif status.state == "stopped" and not self._seen.is_ended and self._seen.step is not None:
             is_against = status.desired in PARKED
             told = f"the trainer was started although it is asked to be {status.desired}; it is not parked again by itself"
