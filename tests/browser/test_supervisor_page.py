@@ -23,6 +23,7 @@ from test_control_page import fill, until  # noqa: E402
 from test_pages import WAIT_MS, shows  # noqa: E402
 
 from tests.services.backends import SqliteBackend  # noqa: E402
+from trainvitals.clock import ManualClock  # noqa: E402
 from trainvitals.control import files, read_request, read_status, submit, supervised  # noqa: E402
 from trainvitals.control.audit import newest  # noqa: E402
 from trainvitals.control.requests import Answer, Watcher, WatchRequest  # noqa: E402
@@ -157,6 +158,21 @@ def test_one_click_asks_the_supervisor_to_go_back_and_says_what_became_of_it(
     ask_back(page, "ana", "then the one before")
     supervisor.answer(supervisor.take(), "applied", "going back to step-0002200, as ana asked: then the one before")
     shows(page, "The supervisor has taken it: going back to step-0002200")
+
+
+def test_when_nobody_acknowledges_the_commands_by_hand_stand_there_to_copy(
+    site: Site, supervisor: Supervisor, page: playwright_api.Page, browser: playwright_api.Browser
+) -> None:
+    asked = ManualClock(time.time_ns() - 20 * 10**9)
+    submit(site.run_dir, sample.RUN, action="stop", by="ana", source="cli", reason="the pause was not enough", clock=asked)
+    shows(page, "The trainer does not answer. On its host, or where you may act on its job, one of:")
+    assert page.get_by_test_id("stCode").first.inner_text().split("\n")[:2] == [
+        "ssh run-host kill -TERM 4242", "scancel --signal=TERM JOBID",
+    ]  # fmt: skip
+    picture(site, browser, "not_acknowledged")
+    submit(site.run_dir, sample.RUN, action="pause", by="ana", source="cli", reason="as it was")
+    site.seq = read_request(site.run_dir).seq
+    playwright_api.expect(page.get_by_text("The trainer does not answer.")).to_have_count(0, timeout=WAIT_MS)
 
 
 def test_a_restart_is_seen_phase_by_phase_until_it_has_recovered(
