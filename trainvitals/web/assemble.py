@@ -51,6 +51,7 @@ EVENT_READS: tuple[tuple[tuple[str, ...], int], ...] = (
     (("attempt_start", "attempt_end", "resume", "postmortem"), 1000),
     (("control", "breaker"), 500),
     (("annotation",), 200),
+    (("acknowledgement", "silence"), 200),
     (("fault",), 300),
     (("data", "message", "phase"), 500),
     (("watch",), 100),
