@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -214,6 +214,8 @@ def _end_what_follows(told: Story) -> None:
     for pid in _children_named("slurm_follow", str(requeue.run_dir)):
         os.kill(pid, signal.SIGKILL)  # as a reboot of the host does
     assert told.slurm.say("squeue", "-h", "-j", told.jobs["requeue"], "-o", "%T").strip() == "RUNNING"
+    state = requeue.run_dir / history.STATE_FILE
+    state.write_text(json.dumps({**json.loads(state.read_text()), "starts": [asdict(replace(requeue.starts[-1], host="gone"))]}))
     requeue.begin()
     until(told, lambda: all(one.events("attached") for one in (resubmit, requeue)), "new followers")
 
@@ -289,7 +291,7 @@ def test_with_too_few_healthy_nodes_it_holds_and_says_how_many_there_are(story: 
     assert len(training.starts) == 1
 
 
-def test_a_supervisor_that_is_told_to_end_leaves_the_job_alone_and_the_next_one_follows_it(story: Story) -> None:
+def test_a_supervisor_that_is_told_to_end_leaves_the_job_alone_and_the_next_one_on_another_host_follows_it(story: Story) -> None:
     assert story.left_with == 0
     for road in ("resubmit", "requeue"):
         (attached,) = story.trainings[road].events("attached")

@@ -29,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "trainer", nargs=argparse.REMAINDER, metavar="-- COMMAND",
-        help="the trainer and its arguments; {resume_from}, {step} and {skip_samples} are filled in",
+        help="the trainer and its arguments; {resume_from}, {step}, {skip_samples}, {exclude} and {nodes} are filled in",
     )  # fmt: skip
     parser.epilog = "Exit code 0: finished, or stopped. 1: it cannot start. 2: wrong usage. 75: the trainer parked itself."
 

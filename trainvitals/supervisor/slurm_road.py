@@ -95,8 +95,8 @@ class SlurmRoad(Road):
             )  # fmt: skip
         save_s = running.progress.save_s()
         if time_limit.wants_save(said, left_s, save_s, self._settings) and running.obeys():
-            said = replace(said, is_asked=True)
             reason = f"the time limit of job {job} is {left_s:.0f} s away"
             if self._desk.ask("checkpoint", ME, reason) is not None:
+                said = replace(said, is_asked=True)
                 self._desk.tell("save_asked", f"asked for a checkpoint: {reason}", step=running.start.last_step, job=job)
         self._said = said
