@@ -47,11 +47,11 @@ def messages_frame(messages: list, seen: Look) -> pd.DataFrame:
         {
             "when": [_when(one.created_ns, seen) for one in messages],
             "state": [STATES.get(one.state, one.state) for one in messages],
+            "what": [one.what for one in messages],
             "target": [one.target for one in messages],
             "severity": [one.severity for one in messages],
             "kind": [one.kind.replace("_", " ") for one in messages],
             "run": [one.run for one in messages],
-            "what": [one.what for one in messages],
             "tries": [one.tries for one in messages],
             "error": [one.error for one in messages],
         }
