@@ -17,7 +17,7 @@ from trainvitals.control.mirror import Mirror
 from trainvitals.control.records import ControlRequest
 from trainvitals.control.request_keys import read_keys
 from trainvitals.control.requests import BREAKER_MODES
-from trainvitals.control.signed import REASONS
+from trainvitals.control.signed import NOT_CARRIED_OUT, REASONS
 from trainvitals.control.view import describe, unreadable
 from trainvitals.errors import ControlError, InputError, StoreError, StoreUnavailable
 from trainvitals.records import Event
@@ -147,7 +147,8 @@ def _as_told(mirror: Mirror, age_s: float) -> str:
     host = f" on {mirror.watcher.host}" if mirror.watcher.host else ""
     when = f"told {age_s:.0f} s ago" if age_s <= SILENT_AFTER_S else f"has told nothing of this run for {span(age_s)}"
     said = f"As the watchdog{host} {when}." if age_s <= SILENT_AFTER_S else f"The watchdog{host} {when}."
-    refused = ", ".join(f"{reason} {mirror.refused[reason]:,}" for reason in REASONS if mirror.refused.get(reason))
+    counted = [reason for reason in REASONS if reason != NOT_CARRIED_OUT and mirror.refused.get(reason)]
+    refused = ", ".join(f"{reason} {mirror.refused[reason]:,}" for reason in counted)
     return f"{said} Signed requests refused so far: {refused}." if refused else said
 
 
