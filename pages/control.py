@@ -19,7 +19,7 @@ from trainvitals.records import Event
 from trainvitals.web import format as fmt
 from trainvitals.web.audit import rows
 from trainvitals.web.configuration import ConfigurationRow, rows_of
-from trainvitals.web.control_words import holder, idle_cost, state_line
+from trainvitals.web.control_words import holder, idle_cost, state_line, told
 from trainvitals.web.present import possible_actions
 from trainvitals.web.supervisor_words import needs_eyes
 from trainvitals.web.view import Configuration
@@ -35,7 +35,7 @@ COLUMNS = {"key": st.column_config.TextColumn(width=190), "section": st.column_c
 def state(seen: Look) -> None:
     control = seen.run.control
     with st.container(key="tv-strong-control"):
-        st.text(control.sentence)
+        st.text(told(control))
     if line := state_line(control):
         st.text(line)
     parts = [f"state: {control.state.replace('_', ' ')}", f"asked for: {control.desired}"]

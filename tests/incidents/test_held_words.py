@@ -41,3 +41,9 @@ def test_a_stop_that_a_person_asked_for_is_still_one() -> None:
     asked = replace(inputs(), incidents=[], findings=[], control=ControlFacts("stopped", "stopped", "ana", "ui", "maintenance"))
     found = verdict(asked)
     assert (found.word, found.tone) == (VerdictWord.STOPPED, "warning") and "on request of ana" in found.headline
+
+
+def test_a_hold_is_an_emergency_before_the_watchdog_has_read_of_it() -> None:
+    found = verdict(replace(inputs(), incidents=[], findings=[]))
+    assert (found.word, found.tone) == (VerdictWord.STOPPED, "critical")
+    assert "the supervisor starts it no more: 3 starts in a row died" in found.headline

@@ -12,7 +12,7 @@ RECOVERED_FOR_S = 30 * 60.0
 RECOVERED_LOUD_S = 120.0
 HUNG_RULES = frozenset({"stall", "nccl_timeout", "rank_silent"})
 STOPPED_RULES = frozenset({"run_dead", "run_dead_holding_nodes", "restart_failed", "restart_loop"})
-#: The supervisor starts nothing any more until a person lets it. It asks for the stop itself: nobody wished for that.
+#: The supervisor starts nothing any more until a person lets it.
 HELD_RULES = frozenset({"restart_failed", "restart_loop"})
 SLOW_RULES = frozenset({"throughput_drop", "straggler", "checkpoint_blocking"})
 #: Rules that speak of the training itself.

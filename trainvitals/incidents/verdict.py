@@ -150,13 +150,17 @@ def _ended(inputs: VerdictInputs, incident: Incident | None, rules: set[str]) ->
     )
     # After the stop a resume only says that it may start again: the end was wished all the same.
     was_wished = control.desired == "stopped" or (said_goodbye and inputs.end_reason.lower().startswith("stopped"))
-    is_asked = was_wished and not rules & deciding.HELD_RULES and (said_goodbye or inputs.attempt_ended_ns is not None)
+    # A supervisor that gives up asks for the stop itself: nobody wished for that.
+    is_held = bool(rules & deciding.HELD_RULES) or (control.desired, control.source) == ("stopped", "supervisor")
+    is_asked = was_wished and not is_held and (said_goodbye or inputs.attempt_ended_ns is not None)
     reached_the_end = bool(inputs.total_steps) and (inputs.last_step or 0) >= inputs.total_steps
-    if not is_asked and not rules & STOPPED_RULES and (inputs.end_reason.lower() in GOOD_ENDS or reached_the_end):
+    if not is_asked and not is_held and not rules & STOPPED_RULES and (inputs.end_reason.lower() in GOOD_ENDS or reached_the_end):
         return _finished(inputs, incident, rules, since_ns)
     if is_asked:
         why, tone = f"on request of {control.by or control.source or 'somebody'}{_because(control.reason)}", "warning"
-    elif inputs.end_reason and inputs.attempt_ended_ns is not None and not rules & deciding.HELD_RULES:
+    elif is_held and not rules & deciding.HELD_RULES:
+        why, tone = f"the supervisor starts it no more{_because(control.reason)}", "critical"
+    elif inputs.end_reason and inputs.attempt_ended_ns is not None and not is_held:
         why, tone = f"the trainer ended: {inputs.end_reason}", "critical"
     else:
         why, tone = deciding.stopped_words(incident, rules, inputs.findings), "critical"

@@ -28,6 +28,15 @@ def state_line(control: ControlView) -> str:
     return " → ".join(f"{'●' if state == control.state else '○'} {state}" for state in way)
 
 
+def told(control: ControlView) -> str:
+    """The sentence of the control files, without the commands by hand that stand below it."""
+    return (
+        control.sentence.replace(f" To stop it by hand: {', or '.join(control.by_hand.splitlines())}.", "")
+        if control.by_hand
+        else control.sentence
+    )
+
+
 def holder(run: RunView, now_ns: int) -> str:
     """Who holds the run, since when and why; "" when nobody does."""
     control = run.control
