@@ -49,27 +49,37 @@ def train(directory: Path, meeting: str, rank: int, wanted: dict) -> int:
     def held():
         tell(held=True)
 
+    loss = torch.zeros(1)
+
+    def train_step(step):
+        nonlocal loss
+        if step == wanted.get("dies_at") and rank == 2:
+            os._exit(9)
+        data = torch.randn(4, 8, generator=generator)
+        loss = ((model(data) - data.sum(1, keepdim=True)) ** 2).mean()
+        optimizer.zero_grad()
+        loss.backward()
+        for parameter in model.parameters():
+            dist.all_reduce(parameter.grad)
+        optimizer.step()
+        time.sleep(wanted.get("step_s", 0.002))
+
+    if documented := wanted.get("documented"):
+        names = {
+            "run_dir": directory, "save_checkpoint": save, "finish_async_saves": drain, "train_step": train_step, "start": 0, "steps": steps,
+        }  # fmt: skip
+        exec(documented, names)  # it leaves by sys.exit, as the page says
     control = GroupControl(
-        directory, run="r1", on_checkpoint=save, drain=drain, while_held=held, poll_s=0.01, timeout_s=wanted.get("patience_s", timeout_s),
+        directory, run="r1", on_checkpoint=save, drain=drain, while_held=held, poll_s=0.03, timeout_s=wanted.get("patience_s", timeout_s),
         hold_timeout_s=timeout_s, meet_every_s=wanted.get("meet_every_s", 0.02), max_hold_s=wanted.get("max_hold_s", 1800.0),
     )  # fmt: skip
     if sentence := control.at_start():
         tell(refused=sentence)
         control.close()
         return control.exit_code
-    loss = torch.zeros(1)
     try:
         for step in range(steps):
-            if step == wanted.get("dies_at") and rank == 2:
-                os._exit(9)
-            data = torch.randn(4, 8, generator=generator)
-            loss = ((model(data) - data.sum(1, keepdim=True)) ** 2).mean()
-            optimizer.zero_grad()
-            loss.backward()
-            for parameter in model.parameters():
-                dist.all_reduce(parameter.grad)
-            optimizer.step()
-            time.sleep(wanted.get("step_s", 0.002))
+            train_step(step)
             answer = control.at_step(step)
             if answer != "continue":
                 tell(answer=answer, at=step)

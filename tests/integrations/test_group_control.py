@@ -177,7 +177,7 @@ def test_when_rank_0_is_gone_or_frozen_while_paused_the_others_end_within_the_gr
     os.kill(job.ranks[0].pid, how)
     begun_s = time.monotonic()
     assert [job.ranks[rank].wait() for rank in (1, 2)] == [3, 3]
-    assert time.monotonic() - begun_s < 20  # far below the 600 s of the patient group
+    assert time.monotonic() - begun_s < 120  # far below the 600 s of the patient group, however busy the machine
     for lost in job.told("lost")[1:]:
         assert "cannot reach the other ranks (one of them is gone, or silent for 3 s)" in lost[0]
 
@@ -252,3 +252,20 @@ def test_a_rank_that_dies_while_training_is_left_to_the_trainers_own_collectives
     codes = [process.wait() for process in job.ranks]
     assert codes[2] == 9 and codes[0] == codes[1] == 1  # torch's own error, not ours
     assert job.told("lost") == [[], [], []]
+
+
+def test_the_loop_in_the_documentation_works_as_it_stands_there(start):
+    page = (Path(__file__).parents[2] / "docs" / "control.md").read_text()
+    documented = page[page.index("## On many ranks") :].split("```python\n")[1].split("```")[0]
+    assert "GroupControl" in documented
+    job = start(steps=100_000, documented=documented.replace("llama-70b", "r1"))
+    job.until(lambda s: s.step is not None)
+    seq = job.ask("checkpoint").seq
+    status = job.until(lambda s: s.applied_seq == seq)
+    assert (status.refused_seq, status.checkpoint_done) == (0, 1)
+    job.ask("pause", how="park")
+    job.ends(75, 75, 75)
+    assert [len(saved) for saved in job.told("saved")] == [2, 2, 2]
+    again = start(steps=100_000, documented=documented.replace("llama-70b", "r1"))
+    again.ends(75, 75, 75)
+    assert all("stays parked" in told for told in again.errors())
