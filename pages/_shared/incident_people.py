@@ -26,7 +26,7 @@ def people(incident: Incident, seen: Look) -> None:
     if incident.is_open and is_operator(seen):
         with st.container(horizontal=True, vertical_alignment="center", key="tv-thumbs"):
             label = "Take it over…" if incident.acknowledged_by else "Acknowledge…"
-            if st.button(label, key="tv_acknowledge", type="primary"):
+            if st.button(plain(label), key="tv_acknowledge", type="primary"):
                 st.session_state.pop(OUTCOME_KEY, None)
                 _acknowledge(seen, incident)
             if st.button("Silence…", key="tv_silence"):

@@ -10,11 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trainvitals.detect.engine import Engine
-from trainvitals.detect.rules import RULES
+from trainvitals.detect.rules import MENDED_BY_SUPERVISOR, RULES, who_is_told
 from trainvitals.errors import InputError
 from trainvitals.incidents.engine import IncidentEngine, Patience
+from trainvitals.incidents.engine_told import MENDABLE
 from trainvitals.incidents.grouping import GROUPS, MAX_FINDINGS
 from trainvitals.incidents.silences import checked_silence
+from trainvitals.incidents.suppression import SUPPRESSIONS
 from trainvitals.records import Finding, Severity, Step
 
 SECOND_NS = 10**9
@@ -422,3 +424,16 @@ def test_a_clock_that_is_set_back_holds_nothing_up():
     night.now_ns -= 7_200 * SECOND_NS
     assert night.words() == []
     assert night.words(121) == [("recovered", "warning", 1)]
+
+
+def test_the_published_table_says_of_every_rule_who_is_told_and_what_a_supervisor_may_mend():
+    assert MENDED_BY_SUPERVISOR == MENDABLE
+    assert all(who_is_told(name) for name in RULES)
+    assert who_is_told("loss_divergence") == "somebody now"
+    assert who_is_told("loss_outlier") == "nobody, a mark on the chart"
+    assert "as critical: somebody now; as warning: within hours" in who_is_told("run_dead")
+
+
+def test_every_rule_that_explains_or_is_explained_is_a_rule():
+    for row in SUPPRESSIONS:
+        assert (row.by | row.mutes) <= set(RULES), (row.by | row.mutes) - set(RULES)

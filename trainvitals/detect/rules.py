@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -72,10 +73,31 @@ RULES: Mapping[str, Rule] = MappingProxyType(
 FOUND_BY_WATCH = frozenset({"checkpoint_safe_expiring"})
 
 
+#: Of a death a live supervisor has a while to start the trainer again before anybody is told (``trainvitals.incidents``).
+MENDED_BY_SUPERVISOR = frozenset({"run_dead", "nccl_timeout", "out_of_memory"})
+_TOLD = {
+    "critical": "as critical: somebody now",
+    "warning": "as warning: within hours",
+    "info": "as info: nobody, a mark on the chart",
+}
+
+
+def who_is_told(name: str) -> str:
+    """Who hears of a finding of the rule, by what it can become."""
+    found = [words for severity, words in _TOLD.items() if re.search(rf"\b{severity}\b", RULES[name].severity)]
+    told = "; ".join(found) if len(found) > 1 else found[0].partition(": ")[2]
+    return told + ("; after a while when a supervisor is there" if name in MENDED_BY_SUPERVISOR else "")
+
+
 def severity_table() -> str:
     """Markdown."""
-    rows = [f"| `{name}` | {rule.severity} | {rule.heals} | {rule.family} | {rule.meaning} |" for name, rule in RULES.items()]
-    return "\n".join(["| rule | severity | ends by itself | family | meaning |", "|---|---|---|---|---|", *rows])
+    rows = [
+        f"| `{name}` | {rule.severity} | {rule.heals} | {who_is_told(name)} | {rule.family} | {rule.meaning} |"
+        for name, rule in RULES.items()
+    ]
+    return "\n".join(
+        ["| rule | severity | ends by itself | who is told | family | meaning |", "|---|---|---|---|---|---|", *rows]
+    )
 
 
 def tunables_table() -> str:
