@@ -47,7 +47,7 @@ SENTENCES: Mapping[str, tuple[str, str, str]] = MappingProxyType(
         "checkpoint_stuck": ("a save takes {time}, usual {usual_time} {at}", "", "a save does not end {at}"),
         "checkpoint_overdue": ("no save for {count} steps, usual {usual_count} {at}", "", "no save for long {at}"),
         "checkpoint_blocking": ("", "", "saves hold up the training {since}"),
-        "checkpoint_too_few_verified": ("", "{count} verified checkpoints left {at}", "too few verified checkpoints {at}"),
+        "checkpoint_too_few_verified": ("", "only {count} verified checkpoints left {at}", "too few verified checkpoints {at}"),
         "checkpoint_safe_expiring": ("", "", "the safe checkpoint {at} will be deleted"),
         "resume_behind": ("", "", "went on from an older checkpoint than it could {at}"),
         "breaker_alert": ("", "", "anomalous points in a row {at}"),

@@ -128,12 +128,12 @@ LABELS: Mapping[str, str] = MappingProxyType(
 
 
 def duration(seconds: float) -> str:
-    """``45 秒``, ``4 分 12 秒``, ``3 小时 5 分``, ``2 天 4 小时``"""
+    """``45 秒``, ``4 分 12 秒``, ``15 分钟``, ``3 小时 5 分``, ``2 天 4 小时``"""
     rest = max(0, round(seconds))
     if rest < 60:
         return f"{rest} 秒"
     if rest < 3600:
-        return f"{rest // 60} 分" + (f" {rest % 60} 秒" if rest < 600 and rest % 60 else "")
+        return f"{rest // 60} 分 {rest % 60} 秒" if rest < 600 and rest % 60 else f"{rest // 60} 分钟"
     if rest < 48 * 3600:
         return f"{rest // 3600} 小时" + (f" {rest % 3600 // 60} 分" if rest % 3600 // 60 else "")
     return f"{rest // 86400} 天" + (f" {rest % 86400 // 3600} 小时" if rest % 86400 // 3600 else "")
