@@ -266,6 +266,7 @@ def test_keys_can_be_changed_without_a_restart_of_either_side(bench):
     bench.start()
     bench.key_file.write_bytes(b"a new secret that is long enough, too")
     actions.ask(bench.dashboard, "r", "resume", "ana", "fine", 1, bench.clock)
+    bench.clock.advance(1)
     bench.plant(bench.request(kind="checkpoint"), key=old)
     bench.turn(3)
     assert sorted(one.action for one in history(bench.dir)) == ["checkpoint", "pause", "resume"]
