@@ -11,9 +11,10 @@ import subprocess
 import sys
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from pathlib import Path
+from typing import Any
 
 from trainvitals.alerts.address import AddressError, endpoint
 from trainvitals.alerts.secret import credentials
@@ -204,15 +205,32 @@ def gpu(settings: Settings, checkout: Path, deadline_s: float) -> Iterator[Findi
             )
             child.kill()
             return
-    gpus = sum(b'"gpu"' in line for line in out.splitlines())
-    sentence = said.decode("utf-8", "replace").strip().splitlines()[-1:] or [""]
+    rows = list(_records(out))
+    gpus = [row for row in rows if row.get("measurement") == "gpu"]
+    told = "".join(f"{text}; " for row in rows if row.get("measurement") == "node" and (text := _text_of(row)))
+    sentence = told.rstrip("; ") or said.decode("utf-8", "replace").strip().rpartition("\n")[2]
     if child.returncode == 0 and gpus:
-        yield ok(f"the driver answers: {gpus} records")
+        yield ok(f"the driver answers: {len(gpus)} GPUs{': ' if sentence else ''}{sentence[:300]}")
     else:
         yield warning(
-            f"no GPU was read here{': ' if sentence[0] else ''}{sentence[0][:300]}",
+            f"no GPU was read here{': ' if sentence else ''}{sentence[:300]}",
             "right on a machine without GPUs: set [gpu] enabled = false there; else look at nvidia-smi.",
         )
+
+
+def _records(output: bytes) -> Iterator[dict[str, Any]]:
+    for line in output.splitlines()[:10_000]:
+        try:
+            row = json.loads(line)
+        except ValueError:
+            continue  # a library's own words between the records
+        if isinstance(row, dict):
+            yield row
+
+
+def _text_of(row: Mapping[str, Any]) -> str:
+    fields_of_row = row.get("fields")
+    return str(fields_of_row.get("text") or "") if isinstance(fields_of_row, dict) else ""
 
 
 def alerts(settings: Settings) -> Iterator[Finding]:
