@@ -157,7 +157,7 @@ class Engine(Stateful):
 
     def tick(self, now_ns: int) -> list[Finding]:
         """Time has passed. Call it only when everything written so far has been read, or old data looks like a stall."""
-        timed = (self._stall, self._liveness, self._faults, self._saves, self._checkpoints)
+        timed = (self._stall, self._liveness, self._faults, self._supervisor, self._saves, self._checkpoints)
         return [finding for detector in timed for finding in detector.tick(now_ns)]
 
     def finish(self) -> list[Finding]:

@@ -7,26 +7,34 @@ from __future__ import annotations
 
 from typing import Any
 
-from trainvitals.detect.base import FamilyDetector
-from trainvitals.detect.findings import format_duration
+from trainvitals.detect.base import FamilyDetector, Tuned
+from trainvitals.detect.findings import Context, format_count, format_duration
 from trainvitals.records import Event, Severity, Step
 
 FAILED = "restart_failed"
 LOOP = "restart_loop"
 LIMIT = "time_limit_near"
+HOLDING = "run_dead_holding_nodes"
 #: States of a ``supervisor`` event after which nothing is started any more, and those after which something is.
 ENDS = ("held", "gave_up")
 GOES_ON = ("released", "started", "adopted", "done")
+#: How the run is started, where the supervisor stands inside the job: as long as it holds the run, the job holds its nodes.
+INSIDE = "allocation"
 MAX_REASON = 400
 
 
 class SupervisorDetector(FamilyDetector):
-    """``restart_failed``, ``restart_loop``, ``time_limit_near``. Of the liveness family: a death and the restart that did not come
-    of it are one incident."""
+    """``restart_failed``, ``restart_loop``, ``time_limit_near``, ``run_dead_holding_nodes``. Of the liveness family: a death and the
+    restart that did not come of it are one incident."""
 
     family = "liveness"
-    rules = (FAILED, LOOP, LIMIT)
-    STATE = ("ledger",)
+    rules = (FAILED, LOOP, LIMIT, HOLDING)
+    STATE = ("ledger", "_nodes", "_idle_since_ns")
+
+    def __init__(self, context: Context, tuned: Tuned) -> None:
+        super().__init__(context, tuned)
+        self._nodes = 0
+        self._idle_since_ns: int | None = None  # since when the job keeps nodes on which nothing trains
 
     def on_step(self, step: Step) -> None:
         for rule in (FAILED, LOOP):
@@ -34,6 +42,7 @@ class SupervisorDetector(FamilyDetector):
             # Steps of the start that died may be read after the decision that followed it.
             if found is not None and (step.time_ns is None or found.time_ns is None or step.time_ns > found.time_ns):
                 self.ledger.close(rule, ending="; steps come again")
+                self._give_up_nodes("; steps come again")
 
     def on_event(self, event: Event) -> None:
         if event.kind == "attempt_end":
@@ -47,15 +56,39 @@ class SupervisorDetector(FamilyDetector):
             ending = "; " + (
                 "the trainer was started again" if state != "released" else event.text[:MAX_REASON].strip() or "released"
             )
-            for rule in self.rules:
+            for rule in (FAILED, LOOP, LIMIT):
                 self.ledger.close(rule, ending=ending)
+            self._give_up_nodes(ending)
+        elif state == "left":
+            self._give_up_nodes("; the supervisor left, and its job with it")
         elif state == "ended":
             self.ledger.close(LIMIT, ending="; the trainer ended")
         elif state == LIMIT:
             self._limit(event)
 
+    def on_tick(self, now_ns: int) -> None:
+        if self._idle_since_ns is None:
+            return
+        idle_s, numbers = (now_ns - self._idle_since_ns) / 1e9, self.numbers[HOLDING]
+        if idle_s < numbers["holding_s"]:
+            return
+        kept = f"its {format_count(self._nodes, 'node')}" if self._nodes else "its nodes"
+        message = f"nothing trains for {format_duration(idle_s)}, and the job keeps {kept}: let the run go on, or end the job"
+        severity = Severity.CRITICAL if idle_s >= numbers["critical_s"] else Severity.WARNING
+        data = {"nodes": self._nodes}
+        if HOLDING in self.ledger.open:
+            self.ledger.escalate(HOLDING, severity, message, value=idle_s, data=data)
+        else:
+            self.ledger.open_finding(HOLDING, severity, message, time_ns=self._idle_since_ns, value=idle_s, data=data)
+
+    def _give_up_nodes(self, ending: str) -> None:
+        self._idle_since_ns = None
+        self.ledger.close(HOLDING, ending=ending)
+
     def _held(self, event: Event) -> None:
         data = event.data
+        if data.get("road") == INSIDE and self._idle_since_ns is None:
+            self._idle_since_ns, self._nodes = event.time_ns, max(0, _whole(data.get("nodes")) or 0)
         # A hold for any other reason is the same to who reads it: the restart did not come about.
         rule = LOOP if data.get("rule") == LOOP else FAILED
         # As the supervisor says it to a terminal: behind the reason stands the command that lets it go on.

@@ -196,6 +196,10 @@ _TABLE: dict[str, dict[str, Tunable]] = {
     "time_limit_near": {
         "warning_s": Tunable(900.0, "s", "from this long before the job's time limit on it is a warning"),
     },
+    "run_dead_holding_nodes": {
+        "holding_s": Tunable(900.0, "s", "the job keeps its nodes for this long after the supervisor gave up: a warning"),
+        "critical_s": Tunable(3600.0, "s", "... and critical"),
+    },
     "pause_not_honoured": {
         "points": Tunable(2, "points", "steps that were under way when a pause was asked for"),
         "min_wait_s": Tunable(10.0, "s", "... and the time until the trainer must have seen it"),

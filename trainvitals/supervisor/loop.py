@@ -88,6 +88,8 @@ class Supervisor:
         if running is not None:
             return self._turn_running(running)
         if self._stop.is_set():
+            if self._history.held:
+                self._desk.tell("left", "the supervisor was told to end; nobody starts the trainer again")
             return 0
         return self._turn_idle()
 
@@ -228,7 +230,8 @@ class Supervisor:
         self._history = replace(self._history, held=reason, held_rule=rule, hold_seq=None)
         self._save()
         text = f"not starting it again: {reason.rstrip('.')}. To go on: python -m trainvitals control resume {self._run.dir} --by YOU --reason WHY"
-        self._desk.tell("held", text, severity="critical", rule=rule, reason=reason)
+        nodes = self._history.last.nodes if self._history.last is not None else 0
+        self._desk.tell("held", text, severity="critical", rule=rule, reason=reason, road=self._road.name, nodes=nodes)
         self._ask_to_stop()
 
     def _ask_to_stop(self) -> None:
