@@ -1,0 +1,131 @@
+"""A death that a live supervisor mends is told to nobody; one that it does not mend is. A pause is no stall."""
+
+from __future__ import annotations
+
+import pytest
+from test_watchdog import Bench
+
+from trainvitals.control import supervised
+from trainvitals.control.requests import Watcher
+from trainvitals.records import Event
+
+
+@pytest.fixture
+def bench(tmp_path):
+    made = Bench(tmp_path)
+    supervised.make_directories(made.dir)
+    yield made
+    made.store.close()
+
+
+def alive(bench):
+    supervised.announce(bench.dir, Watcher("r", (supervised.ROLLBACK,), "host", 1))
+
+
+def told(bench):
+    return [sentence for sentence in bench.said if sentence.startswith("incident ")]
+
+
+def die(bench, pid):
+    bench.append(
+        {
+            "type": "event",
+            "kind": "attempt_end",
+            "time_ns": bench.clock.time_ns(),
+            "text": "",
+            "data": {"reason": "killed", "exit_code": -9},
+        }
+    )
+    bench.watchdog.turn()
+
+
+def run_and_die(bench, pid=1):
+    bench.header(pid=pid)
+    bench.train(0, 100)
+    bench.watchdog.turn()
+    die(bench, pid)
+
+
+def test_a_restart_that_makes_steps_again_is_told_to_nobody(bench):
+    alive(bench)
+    run_and_die(bench)
+    assert bench.events("incident")[0].data["severity"] == "critical", "it is stored all the same"
+    bench.clock.advance(20)
+    bench.header(pid=2)
+    bench.train(90, 30)
+    bench.watchdog.turn()
+    alive(bench)
+    for _ in range(5):
+        bench.clock.advance(60)
+        bench.train(120, 60)
+        bench.watchdog.turn()
+    assert not any("opened" in sentence for sentence in told(bench))
+    assert sum("recovered" in sentence for sentence in told(bench)) == 1
+
+
+def test_a_watchdog_that_is_killed_meanwhile_tells_it_to_nobody_either(bench):
+    alive(bench)
+    run_and_die(bench)
+    bench.start()
+    bench.watchdog.turn()
+    bench.start()
+    bench.clock.advance(20)
+    bench.header(pid=2)
+    bench.train(90, 30)
+    bench.watchdog.turn()
+    bench.start()
+    bench.train(120, 300)
+    bench.watchdog.turn()
+    bench.clock.advance(1)
+    bench.watchdog.turn()
+    assert not any("opened" in sentence for sentence in told(bench))
+
+
+def test_without_a_supervisor_or_after_its_time_a_death_is_told(bench):
+    run_and_die(bench)
+    assert any("opened" in sentence for sentence in told(bench))
+
+
+def test_a_death_that_is_not_mended_in_ten_minutes_is_told_once(bench):
+    alive(bench)
+    run_and_die(bench)
+    for _ in range(25):
+        alive(bench)
+        bench.clock.advance(30)
+        bench.watchdog.turn()
+    assert [sentence.split(":")[0] for sentence in told(bench)] == ["incident opened"]
+
+
+def test_a_supervisor_that_gives_up_is_told_at_once(bench):
+    alive(bench)
+    run_and_die(bench)
+    assert told(bench) == []
+    from trainvitals.supervisor.events import EventFile
+
+    EventFile(str(bench.dir), bench.clock).tell(
+        "held", "no more", severity="critical", rule="restart_loop", reason="3 deaths in a row"
+    )
+    bench.clock.advance(5)
+    bench.watchdog.turn()
+    assert any("opened" in sentence for sentence in told(bench))
+
+
+def test_a_pause_of_hours_is_no_stall_and_opens_nothing(bench):
+    bench.header()
+    bench.train(0, 200)
+    bench.watchdog.turn()
+    paused = {
+        "type": "event",
+        "kind": "phase",
+        "time_ns": bench.clock.time_ns(),
+        "step": 199,
+        "text": "",
+        "data": {"phase": "paused", "state": "begin"},
+    }
+    bench.append(paused)
+    bench.watchdog.turn()
+    for _ in range(20):
+        bench.clock.advance(900)
+        bench.watchdog.turn()
+    assert told(bench) == [] and bench.events("incident") == []
+    assert isinstance(bench.events("phase")[0], Event)
