@@ -115,6 +115,7 @@ class Watchdog:
             self._out.announce(text)
 
     def _take_up(self, state: Mapping[str, Any], checkpoints: dict[str, Any] | None) -> None:
+        self._far.restore(state.get("far", {}))  # first: what was taken is known also where the rest cannot be used
         self._sources.restore(state["sources"])
         self._engine.restore(state["engine"])
         self._incidents.restore(state)
@@ -129,7 +130,6 @@ class Watchdog:
         self._adapter.restore(state.get("adapter", {}))
         self._requests.restore(state.get("people", {}))
         self._mode.restore(state.get("breaker_mode", {}))
-        self._far.restore(state.get("far", {}))
         self._alerts.restore(state.get("alerts", {}))
         for data in state.get("checkpoint_findings", {}).values():  # an earlier version's, found again under another id
             old = finding_from_mapping(data)
