@@ -13,10 +13,11 @@ from pathlib import Path
 
 from trainvitals.clock import Clock
 from trainvitals.control import files, inbox, read_request, read_status, supervised
+from trainvitals.control.request_keys import read_keys
 from trainvitals.control.view import SILENT_AFTER_S, describe
 from trainvitals.doctor import places
 from trainvitals.doctor.check import Checkup, Finding, fault, ok, warning
-from trainvitals.errors import ControlError
+from trainvitals.errors import ControlError, InputError
 from trainvitals.settings import RunSettings, Settings
 
 #: A log or a hook's file that grew so long ago belongs to a run that stands still or is over.
@@ -39,7 +40,8 @@ def checkups(settings: Settings, run: RunSettings, clock: Clock) -> list[Checkup
         "logs": lambda: logs(run, clock),
         "checkpoints": lambda: checkpoints(settings, run),
     }
-    return [Checkup(name, run.name, partial(_if_here, run, look)) for name, look in looks.items()]
+    here = [Checkup(name, run.name, partial(_if_here, run, look)) for name, look in looks.items()]
+    return [*here, Checkup("signed requests", run.name, lambda: signed_requests(settings, run))]
 
 
 def _if_here(run: RunSettings, look: Callable[[], Iterator[Finding]]) -> Iterator[Finding]:
@@ -220,6 +222,19 @@ def logs(run: RunSettings, clock: Clock) -> Iterator[Finding]:
             yield _age(f"{pattern}, {len(found)} files", now_s - newest_s)
     if not run.logs:
         yield ok("none named")
+
+
+def signed_requests(settings: Settings, run: RunSettings) -> Iterator[Finding]:
+    """Whether this host has the key that a run on another host needs. Whether both hosts have the same one no host can see."""
+    if run.control_road != "store":
+        yield ok("not needed: people ask in the run directory")
+        return
+    try:
+        keys = read_keys([settings.resolve(path) for path in settings.requests.key_files])
+    except InputError as error:
+        yield fault(str(error), "put the same secret on the dashboard's host and on the run's (docs/control.md).")
+        return
+    yield ok(f"{len(keys)} key{'s' if len(keys) > 1 else ''}; the first one signs")
 
 
 def checkpoints(settings: Settings, run: RunSettings) -> Iterator[Finding]:
