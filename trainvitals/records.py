@@ -117,6 +117,8 @@ EVENT_KINDS: Mapping[str, str] = MappingProxyType(
         "metadata": "a part of what this start of the trainer was made of; data: section, values (flat), part, parts",
         "ranks": "the ten ranks that come last to the all-reduce; data: worst (rank, share, host, local_rank, gpu_uuid), ranks, median",
         "message": "a line worth keeping (skipped iterations, overflow, validation loss); data as the source gave it",
+        "external": "an alert of another monitoring system; data.state = firing|resolved|truncated, name, node, gpu, labels, annotations, "
+        "started_ns, ended_ns",
         "watch": "the watchdog's own life: start, stop, data loss counters",
     }
 )

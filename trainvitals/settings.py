@@ -18,7 +18,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from trainvitals.detect.tunables import TUNABLES
 from trainvitals.errors import SettingsError
 from trainvitals.logs.registry import FORMATS, home_made_grammars
-from trainvitals.settings_alerts import TARGET_NAME, AlertSettings, TargetSettings
+from trainvitals.settings_alerts import TARGET_NAME, AlertmanagerSettings, AlertSettings, TargetSettings
 from trainvitals.settings_field import setting
 from trainvitals.settings_sections import (
     SECTIONS,
@@ -40,7 +40,7 @@ from trainvitals.settings_sections import (
 )
 
 __all__ = [
-    "SECTIONS", "AccessSettings", "AlertSettings", "BreakerSettings", "DashboardSettings", "FormatSettings", "GpuSettings", "InfluxdbSettings", "LogSettings", "LoginSettings",
+    "SECTIONS", "AccessSettings", "AlertSettings", "AlertmanagerSettings", "BreakerSettings", "DashboardSettings", "FormatSettings", "GpuSettings", "InfluxdbSettings", "LogSettings", "LoginSettings",
     "RequestSettings",
     "RetentionSettings", "RunSettings", "Settings", "SpoolSettings", "SupervisorSettings", "TargetSettings", "WatchSettings", "default_directory",
     "default_store",
@@ -66,6 +66,7 @@ class Settings:
     detect: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     access: Mapping[str, AccessSettings] = field(default_factory=dict)
     alerts: AlertSettings = field(default_factory=AlertSettings)
+    alertmanager: AlertmanagerSettings = field(default_factory=AlertmanagerSettings)
     alert_targets: Mapping[str, TargetSettings] = field(default_factory=dict)
     breaker: BreakerSettings = field(default_factory=BreakerSettings)
     watch: WatchSettings = field(default_factory=WatchSettings)

@@ -34,6 +34,19 @@ class AlertSettings:
 
 
 @dataclass(frozen=True)
+class AlertmanagerSettings:
+    """``[alertmanager]``: what a Prometheus Alertmanager may post to /api/alertmanager. Details: docs/alertmanager.md. The token
+    may also stand in TRAINVITALS_ALERTMANAGER_TOKEN."""
+
+    token_file: str = setting("", "file with the bearer token that it must send, 16 characters or more; empty = nothing is taken")
+    node_labels: tuple[str, ...] = setting(
+        ("node", "Hostname", "hostname", "nodename", "instance"), "labels that name the node, the first that is there counts"
+    )
+    gpu_labels: tuple[str, ...] = setting(("gpu", "GPU", "gpu_uuid", "UUID"), "labels that name the GPU")
+    run_labels: tuple[str, ...] = setting(("run",), "labels that name a run of the settings; other alerts are of the cluster")
+
+
+@dataclass(frozen=True)
 class TargetSettings:
     """One ``[alerts.targets.NAME]`` table. Secrets may also stand in the environment (TRAINVITALS_ALERTS_TARGETS_NAME_URL,
     TRAINVITALS_ALERTS_TARGETS_NAME_SECRET; several secrets with a comma between them)."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from trainvitals.settings_alerts import AlertSettings
+from trainvitals.settings_alerts import AlertmanagerSettings, AlertSettings
 from trainvitals.settings_field import setting
 
 
@@ -176,7 +176,9 @@ class GpuSettings:
 class RetentionSettings:
     """``[retention]``: days that rows are kept, 0 = for ever. Details: docs/rollups.md."""
 
-    hardware_days: int = setting(14, "days that rows of gpu, node, heartbeat and control are kept as they were sampled, 0 = for ever")
+    hardware_days: int = setting(
+        14, "days that rows of gpu, node, heartbeat and control are kept as they were sampled, 0 = for ever"
+    )
     node_10m_days: int = setting(0, "days that the 10-minute summaries of nodes are kept, 0 = for ever")
     train_days: int = setting(0, "days that single training steps are kept (their roll-ups stay), 0 = for ever")
     train_rollup_days: int = setting(0, "days that the 1-minute, 10-minute and 1-hour roll-ups of steps are kept, 0 = for ever")
@@ -301,6 +303,7 @@ SECTIONS: Mapping[str, type] = MappingProxyType(
     {
         "supervisor": SupervisorSettings,
         "alerts": AlertSettings,
+        "alertmanager": AlertmanagerSettings,
         "breaker": BreakerSettings,
         "watch": WatchSettings,
         "incidents": IncidentSettings,

@@ -29,6 +29,8 @@ MAX_SECRET_BYTES = 4096
 MAX_NAME = 200
 #: Asked by the machine's own supervisor, in every mode.
 HEALTH_PATH = "/healthz"
+#: Programs post here with a token of their own, which no proxy and no login could give them; nothing else is served here.
+TOKEN_PATH = "/api/alertmanager"  # noqa: S105 (a path)
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 Headers = Iterable[tuple[bytes, bytes]]
@@ -146,6 +148,8 @@ def may_answer(
     if entry.mode == "local":
         return _why_not_local(server, client, host, headers)
     if path.endswith(HEALTH_PATH) and is_ours:  # also below a base path
+        return ""
+    if path.endswith(TOKEN_PATH):
         return ""
     if entry.mode == "proxy":
         if not _is_proxy(client, entry):

@@ -18,6 +18,7 @@ from trainvitals.errors import TrainvitalsError as StartError
 from trainvitals.records import Event
 from trainvitals.settings import RunSettings, Settings
 from trainvitals.store.open import open_store
+from trainvitals.web import alertmanager_inbox
 from trainvitals.web.access import LOCAL, Entry, entry_of
 from trainvitals.web.alert_peer import AlertPeer
 from trainvitals.web.audit import AuditReader
@@ -107,6 +108,7 @@ def stop() -> None:
     with _lock:
         held, _poller = _poller, None
         peer, _peer = _peer, None
+    alertmanager_inbox.stop()
     if peer is not None:
         peer.stop(1.0)
     if held is not None:

@@ -10,6 +10,8 @@ from starlette.responses import FileResponse, JSONResponse, Response
 from starlette.routing import Route
 
 from trainvitals.errors import TrainvitalsError
+from trainvitals.web.alertmanager_inbox import PATH as ALERTMANAGER_PATH
+from trainvitals.web.alertmanager_inbox import alertmanager
 from trainvitals.web.process import poller
 
 #: Above this age of the newest snapshot the dashboard is not healthy, whatever else it says.
@@ -51,4 +53,8 @@ async def plotly_js(request: Request) -> Response:
 
 def routes() -> list[Route]:
     """What ``st.App(routes=…)`` takes."""
-    return [Route("/healthz", healthz, methods=["GET", "HEAD"]), Route(PLOTLY_PATH, plotly_js, methods=["GET", "HEAD"])]
+    return [
+        Route("/healthz", healthz, methods=["GET", "HEAD"]),
+        Route(PLOTLY_PATH, plotly_js, methods=["GET", "HEAD"]),
+        Route(ALERTMANAGER_PATH, alertmanager, methods=["POST"]),
+    ]
