@@ -13,9 +13,8 @@ from functools import partial
 from typing import Any
 
 from trainvitals.clock import Clock
-from trainvitals.control.requests import ACKNOWLEDGE, ANNOTATION, BREAKER, SILENCE
+from trainvitals.control.requests import ANNOTATION, BREAKER
 from trainvitals.identity import event_id, step_time_ns
-from trainvitals.incidents.engine import Patience
 from trainvitals.incidents.grouping import finding_from_mapping
 from trainvitals.records import Event, Finding, Step
 from trainvitals.settings import RunSettings, Settings
@@ -36,8 +35,7 @@ from trainvitals.watch.deaths import Deaths
 from trainvitals.watch.engines import engine_for
 from trainvitals.watch.far_control import FarControl
 from trainvitals.watch.flood import FloodGate
-from trainvitals.watch.incident_files import IncidentFiles
-from trainvitals.watch.incident_keeper import IncidentKeeper
+from trainvitals.watch.incident_desk import IncidentDesk
 from trainvitals.watch.kept_state import KEPT_ERRORS, packed, unpacked
 from trainvitals.watch.metadata import MetadataFiles
 from trainvitals.watch.outgoing import Outgoing
@@ -46,7 +44,6 @@ from trainvitals.watch.postmortem import PostmortemRunner
 from trainvitals.watch.requests import Requests
 from trainvitals.watch.safe_checkpoint import SafeCheckpoint
 from trainvitals.watch.sources import RunSources
-from trainvitals.watch.supervision import Supervision
 from trainvitals.watch.troubles import Troubles
 
 
@@ -62,25 +59,18 @@ class Watchdog:
         self._settings, self._run, self._store, self._clock = settings, run, store, clock
         self._sources, self._scanner, self._breaker, self._node, self._say = sources, scanner, breaker, node, say
         self._engine = engine_for(settings, run)
-        self._incidents = IncidentKeeper(
-            run.name, Patience(settings.incidents.mend_s, settings.incidents.end_s), Supervision(run.dir, clock).is_there
-        )
+        self._out = Outgoing(run.name, store, clock, say)
+        self._incidents = IncidentDesk(settings, run, clock, self._out, alerts)
         self._safe = safe or SafeCheckpoint(run, settings.watch)
         self._metadata = MetadataFiles(run.dir, run.name)
         self._deaths = Deaths(run, postmortems)
         self._pauses, self._adapter = PauseRequests(run.dir), adapter or NoAdapter()
         self._audit, self._mode = AuditTrail(run.dir, run.name, clock), BreakerMode(run.name, breaker)
-        kinds = {
-            ANNOTATION: AnnotationRequests(run.name).apply, BREAKER: self._mode.apply,
-            ACKNOWLEDGE: self._incidents.acknowledge, SILENCE: self._incidents.silence,
-        }  # fmt: skip
+        kinds = {ANNOTATION: AnnotationRequests(run.name).apply, BREAKER: self._mode.apply, **self._incidents.kinds}
         self._requests = Requests(run.dir, run.name, node, kinds, self._audit.answered, lambda: self._mode.mode)
         self._far = FarControl(
             settings, run, node, clock, kinds=lambda: self._requests.kinds, breaker=lambda: self._mode.mode, told=self._audit.answered
         )  # fmt: skip
-        self._out, self._alerts = Outgoing(run.name, store, clock, say), alerts or NoAlerts()
-        self._pages = IncidentFiles(settings, run)
-        self._out.listener = self._seen
         self._checkpoint_events = CheckpointEvents()
         self._checkpoint_state: Mapping[str, Any] | None = None
         self._is_checkpoint_state_new = False
@@ -130,7 +120,6 @@ class Watchdog:
         self._adapter.restore(state.get("adapter", {}))
         self._requests.restore(state.get("people", {}))
         self._mode.restore(state.get("breaker_mode", {}))
-        self._alerts.restore(state.get("alerts", {}))
         for data in state.get("checkpoint_findings", {}).values():  # an earlier version's, found again under another id
             old = finding_from_mapping(data)
             self._found([replace(old, is_open=False, last_step=old.first_step)], self._clock.time_ns())
@@ -151,7 +140,6 @@ class Watchdog:
         self._deaths.restore({})
         self._out.unnumbered.restore([])
         self._mode.restore({})
-        self._alerts.restore({})
         self._take_up_notes()
 
     def _take_up_notes(self) -> None:
@@ -163,7 +151,7 @@ class Watchdog:
     def turn(self) -> bool:
         """Read, detect, commit, act. Returns whether more is waiting to be read."""
         records: list[Step | Event] = []
-        self._keep_incidents()
+        self._incidents.keep(self._steady_ns())
         if not self._out.is_full:
             records = self._sources.poll()
         for record in records:
@@ -201,7 +189,7 @@ class Watchdog:
             self._audit.kept(event)
         for head in self._audit.poll(self._clock.monotonic_s()):
             self._out.add_event(head)
-        self._keep_incidents()
+        self._incidents.keep(self._steady_ns())
         for point in self._far.points(self._clock.monotonic_s(), now_ns):
             self._out.add_point(point)
         self._tell_trouble()
@@ -211,9 +199,10 @@ class Watchdog:
             self._act(now_ns)
             self._commit()
         if not is_behind:  # what is read later may say that it is over
-            self._tell_incidents(now_ns)
+            seen = Seen(self._last_step, self._last_step_ns, self._engine.step_s(), self._safe.rollback, self._mode.mode)
+            self._incidents.tell(seen, now_ns, self._steady_ns())
             self._commit()
-        self._alerts.flush()  # whatever the store says: people are told all the same
+        self._incidents.flush()  # whatever the store says: people are told all the same
         return is_behind and bool(records)
 
     def close(self) -> None:
@@ -226,31 +215,12 @@ class Watchdog:
         began_ns, began_s = self._started
         return began_ns + round((self._clock.monotonic_s() - began_s) * 1e9)
 
-    def _keep_incidents(self) -> None:
-        for row in self._incidents.poll(self._steady_ns()):
-            self._out.add_event(row)
-
-    def _seen(self, record: Step | Event) -> None:
-        self._alerts.take(record)
-        self._pages.take(record)
-
-    def _tell_incidents(self, now_ns: int) -> None:
-        changes = self._incidents.take_changes()
-        seen = Seen(self._last_step, self._last_step_ns, self._engine.step_s(), self._safe.rollback, self._mode.mode)
-        for event in self._alerts.poll(changes, self._incidents.open_incidents, seen, self._steady_ns()):
-            self._out.add_event(event)
-        if changes:
-            self._out.touch()
-        for change in changes:
-            self._out.announce(f"incident {change.kind.value}: {change.incident.title}")
-        self._pages.poll(self._incidents.known, seen, now_ns, self._clock.monotonic_s(), self._incidents.silences)
-
     def _tell_trouble(self) -> None:
         numbering = self._sources.trouble
         kept = "The attempt is numbered all the same; it is written down as soon as that works."
         troubles = [
             ("metadata", self._metadata.flush()), ("pauses", self._pauses.trouble), ("audit", self._audit.trouble),
-            ("requests", self._requests.trouble), ("control", self._adapter.trouble), ("incidents", self._pages.trouble or self._pages.fault), ("signed requests", self._far.trouble),
+            ("requests", self._requests.trouble), ("control", self._adapter.trouble), ("incidents", self._incidents.trouble), ("signed requests", self._far.trouble),
             ("attempts", numbering and f"{numbering} {kept}"), ("flapping", self._sources.flapping()),
         ]  # fmt: skip
         for source, trouble in self._troubles.news(troubles):
@@ -269,8 +239,7 @@ class Watchdog:
         time_ns = record.time_ns if record.time_ns is not None else self._clock.time_ns()
         is_last = False
         if isinstance(record, Step):
-            self._incidents.stepped(record.attempt)
-            self._seen(record)
+            self._incidents.take(record)
             self.counters.dropped_metrics += len(dropped_metrics(record))
             self._out.add_point(step_point(self._run.name, record, step_time_ns(time_ns, record.step), record.time_estimated))
             before, self._last_step, self._last_step_ns = self._last_step, record.step, time_ns
@@ -305,14 +274,8 @@ class Watchdog:
 
     def _found(self, findings: list[Finding], now_ns: int) -> None:
         for finding in map(self._deaths.with_place, findings):
-            taken = self._incidents.take(finding, now_ns)
-            for event in taken.events:
-                self._out.add_event(event)
-            if taken.announcement:
-                self._out.announce(taken.announcement)
+            taken = self._incidents.found(finding, now_ns)
             self._safe.found(finding, taken.incident)
-            self._alerts.found(finding)
-            self._pages.found(finding)
             self._deaths.found(finding, taken.event_ns)
             if finding.rule == "breaker_trip":
                 self._trips.append(finding)
@@ -387,7 +350,6 @@ class Watchdog:
             "adapter": self._adapter.to_state(),
             "people": self._requests.to_state(),
             "breaker_mode": self._mode.to_state(),
-            "alerts": self._alerts.to_state(),
             "far": self._far.to_state(),
         }
         return packed(state)
