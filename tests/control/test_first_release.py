@@ -1,5 +1,6 @@
 """The first released client, frozen in ``first_release/``, in a process of its own against today's writer, page and watchdog."""
 
+import hashlib
 import json
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from trainvitals.watch.pause_requests import PauseRequests
 from trainvitals.web.process import read_control
 
 FROZEN = Path(__file__).parent / "first_release"
+SHA256 = "1a04c1fcfdcc3e61f0825b1018065a4b3589c06155c0506047b9b919232edd64"
 WAIT_S = 60.0
 
 
@@ -66,6 +68,12 @@ def trainer(tmp_path):
     made.process.wait(WAIT_S)
     made.process.stdin.close()
     made.process.stdout.close()
+
+
+def test_the_frozen_client_is_as_it_was_released():
+    """A formatter or a helping hand would make it a client that never ran anywhere."""
+    content = b"".join(path.read_bytes() for path in sorted((FROZEN / "trainvitals").rglob("*.py")))
+    assert hashlib.sha256(content).hexdigest() == SHA256
 
 
 def test_it_is_the_first_release_that_runs_and_not_todays(trainer):

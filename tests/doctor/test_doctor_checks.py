@@ -104,6 +104,9 @@ def test_a_hooks_file_that_is_missing_old_or_growing(place):
     assert says(look(settings_of(place), "hook"), OK, "written 0 s ago")[0]
     os.utime(path, (time.time() - 3_600,) * 2)
     assert says(look(settings_of(place), "hook"), WARNING, "not written for 60 min")[0]
+    path.unlink()
+    os.mkfifo(path)
+    assert says(look(settings_of(place), "hook"), FAULT, "is no regular file")[0]
 
 
 def test_control_that_nobody_made_that_is_narrow_or_not_wired(place):
@@ -178,6 +181,8 @@ def test_logs_that_are_missing_or_old(place):
     os.utime(place / "train.log", (time.time() - 7_200,) * 2)
     assert says(look(settings_of(place), "logs"), WARNING, "not written for 120 min")[0]
     assert says(look(settings_of(place, {"logs": ["/no/such/*.log"]}), "logs"), WARNING, "nothing matches")[0]
+    os.mkfifo(place / "pipe.log")
+    assert says(look(settings_of(place), "logs"), FAULT, "1 of 2 files")[0]
 
 
 def test_checkpoints_without_a_directory_without_room_or_without_links(place, monkeypatch):

@@ -87,6 +87,9 @@ def hook(run: RunSettings, clock: Clock) -> Iterator[Finding]:
         else:
             yield ok("none; the steps come from the log")
         return
+    if not stat.S_ISREG(found.st_mode):
+        yield fault(f"{path} is no regular file: nothing is read from it", "move it away; the hook makes a new one.")
+        return
     if not os.access(path, os.R_OK):
         yield fault(
             f"{path} cannot be read by this user", "run watch as the trainer's own user, or start the trainer with umask 027."
@@ -209,13 +212,13 @@ def logs(run: RunSettings, clock: Clock) -> Iterator[Finding]:
     now_s = clock.time_ns() / 1e9
     for pattern in (*run.logs, *run.rank_logs):
         found = [Path(name) for name in itertools.islice(glob.iglob(pattern), MAX_FILES)]  # noqa: PTH207 - absolute patterns
-        unreadable = [path for path in found if not os.access(path, os.R_OK)]
+        unreadable = [path for path in found if not os.access(path, os.R_OK) or not path.is_file()]
         if not found:
             yield warning(f"nothing matches {pattern}", "correct logs in the settings; before the first start it is right.")
         elif unreadable:
             yield fault(
-                f"{len(unreadable)} of {len(found)} files of {pattern} cannot be read by this user ({unreadable[0]})",
-                "run watch as the trainer's own user, or let its group read them.",
+                f"{len(unreadable)} of {len(found)} files of {pattern} cannot be read by this user, or are no files ({unreadable[0]})",
+                "run watch as the trainer's own user, or let its group read them; correct a glob that finds directories.",
             )
         else:
             newest_s = max(path.stat().st_mtime for path in found)
