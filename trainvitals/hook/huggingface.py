@@ -17,8 +17,7 @@ from typing import Any, cast
 
 from transformers import TrainerCallback
 
-from trainvitals.hook.group_control import GroupControl
-from trainvitals.hook.group_flow import FlagFlow, SavedSteps, tell_refusal
+from trainvitals.hook.group_flow import FlagFlow, Obeys, SavedSteps, tell_refusal
 from trainvitals.hook.guard import Failures, Guarded, never_raises
 from trainvitals.hook.pace import Pace
 from trainvitals.hook.recorder import Recorder
@@ -59,7 +58,7 @@ class TrainvitalsCallback(Guarded, TrainerCallback):  # type: ignore[misc]
     ) -> None:
         self.failures = Failures()
         self._wants_control, self._control_arguments = control is not False, dict(control) if isinstance(control, Mapping) else {}
-        self._control: GroupControl | None = None
+        self._control: Obeys | None = None
         self._flow: FlagFlow | None = None
         self._recorder: Recorder | None = None
         self._saves: Saves | None = None
@@ -108,6 +107,8 @@ class TrainvitalsCallback(Guarded, TrainerCallback):  # type: ignore[misc]
         """On every rank."""
         if not self._wants_control or getattr(state, "is_hyper_param_search", False):
             return
+        from trainvitals.hook.group_control import GroupControl  # it alone needs torch
+
         if self._control is not None:
             self._control.close()
         saved = SavedSteps()
