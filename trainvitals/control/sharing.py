@@ -111,7 +111,7 @@ def _give_file(directory: int, name: str, gid: int) -> bool:
             return True
         if found.st_gid != gid:
             os.fchown(handle, -1, gid)
-            os.fchmod(handle, stat.S_IMODE(found.st_mode) | 0o060)
+            os.fchmod(handle, stat.S_IMODE(found.st_mode) | 0o040)
     except PermissionError:
         return False
     finally:
