@@ -269,3 +269,25 @@ def test_the_loop_in_the_documentation_works_as_it_stands_there(start):
     again = start(steps=100_000, documented=documented.replace("llama-70b", "r1"))
     again.ends(75, 75, 75)
     assert all("stays parked" in told for told in again.errors())
+
+
+def test_several_ranks_without_a_process_group_train_without_control_and_say_so(tmp_path, monkeypatch, capsys):
+    from trainvitals.hook.group_control import GroupControl
+
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv("RANK", "0")
+    control = GroupControl(tmp_path, run="r1", on_checkpoint=print)
+    assert control.at_start() is None and not control.wants_save(1)
+    assert [control.at_step(step) for step in (1, 2)] == ["continue"] * 2
+    assert control.failures.count == 1 and control.exit_code == 0
+    assert "torch.distributed has not begun, but there are 2 ranks" in capsys.readouterr().err
+    assert read_status(tmp_path) is None  # the page says "not wired", nobody acknowledges what nobody can carry out
+
+
+def test_arguments_that_make_no_sense_are_told_and_replaced(tmp_path, capsys):
+    from trainvitals.hook.group_control import GroupControl
+
+    control = GroupControl(tmp_path, run="r1", timeout_s="long", hold_timeout_s=-1, max_hold_s="never", meet_every_s=float("nan"))
+    assert control.failures.count == 4 and "(taken: 60.0)" in capsys.readouterr().err
+    assert control.at_step(1) == "continue"
+    control.close()

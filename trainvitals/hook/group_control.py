@@ -109,7 +109,7 @@ class GroupControl(Guarded):
         self._answer = "continue"
         self._why_off = ""
         self._has_met = False
-        self._met_at_s = 0.0
+        self._met_at_s: float | None = None
 
     @property
     def exit_code(self) -> int:
@@ -211,10 +211,11 @@ class GroupControl(Guarded):
             self._client.close()
 
     def _lead(self, client: ControlClient, leader: Leader, step: int) -> None:
-        elapsed_s = time.monotonic() - self._met_at_s
+        interval = 1  # before the first meeting no step was timed
+        if self._met_at_s is not None:
+            interval = next_interval(self._pace.interval, time.monotonic() - self._met_at_s, self._meet_every_s)
         leader.begin(step)
         self._answer = client.at_step(step)
-        interval = next_interval(self._pace.interval, elapsed_s, self._meet_every_s)
         leader.end(self._answer, interval)
         self._pace.met(interval)
         self._met_at_s = time.monotonic()
@@ -238,13 +239,22 @@ class GroupControl(Guarded):
                     f"torch.distributed has not begun, but there are {world_size} ranks; call init_process_group before the first call"
                 )
             self._channel = GlooChannel(rank, self._timeout_s, self._hold_timeout_s)
-        if rank:
-            return
+        problem = self._make_client() if rank == 0 else ""
+        if self._channel is not None:
+            problem = self._channel.share(problem)  # else the others would wait for the words of a rank 0 that says none
+        if problem:
+            raise RuntimeError(problem)
+
+    def _make_client(self) -> str:
+        """On rank 0; "" or why there is none."""
         crew: Alone | Leader = self._hands
         if self._channel is not None:
             crew = self._leader = Leader(self._channel, self._hands, min(1.0, self._hold_timeout_s / PERIODS_IN_A_TIMEOUT))
-        self._client = ControlClient(**self._client_arguments, crew=crew)
-        self._met_at_s = time.monotonic()
+        try:
+            self._client = ControlClient(**self._client_arguments, crew=crew)
+        except Exception as error:  # noqa: BLE001 - whatever an argument does, the training begins; told to all ranks
+            return f"rank 0 cannot look at the control file: {type(error).__name__}: {error}"[:500]
+        return ""
 
     def _lose(self, error: PeersLost) -> None:
         self._turn_off(f"control is off, because the ranks lost each other: {error}"[:500], error)
