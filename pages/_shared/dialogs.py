@@ -16,12 +16,11 @@ from trainvitals.web.present import possible_actions, rollback_cost
 OUTCOME_KEY = "tv_outcome"
 
 #: What stands at the choice -> ``how`` of the request.
-HOW = {"As the trainer is set": None, "Hold": "hold", "Park": "park"}
-_HOW_MEANING = (
-    "it holds; many ranks park when it lasts",
-    "its GPUs wait, ready to go on at once",
-    "it saves, ends and gives its nodes back; somebody has to start it again",
-)
+HOW = {
+    "As the trainer is set: it holds; with a limit it parks when that is reached": None,
+    "Hold: its GPUs wait, ready to go on at once": "hold",
+    "Park: it saves, ends and gives its nodes back; somebody has to start it again": "park",
+}
 
 _MEANING = {
     "pause": "The trainer finishes its step, then holds its GPUs until somebody resumes it.",
@@ -89,7 +88,7 @@ def _ask_form(seen: Look, action: str) -> None:
         who_field("Who asks", "tv_ask_who")
         st.text_area("Why", key="tv_ask_reason", max_chars=2000, height=80, placeholder="what you saw; a ticket number")
         if action == "pause" and control.can_park:
-            st.radio("How", list(HOW), key="tv_ask_how", captions=list(_HOW_MEANING))
+            st.radio("How", list(HOW), key="tv_ask_how")
         label = {"pause": "Pause", "resume": "Resume", "checkpoint": "Save a checkpoint"}[action]
         asked = (seen.run.name, action, control.seq, nonce, seen.run.pause.save)
         st.form_submit_button(plain(label), type="primary", on_click=_submit, args=asked)

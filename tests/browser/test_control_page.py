@@ -34,7 +34,7 @@ class Trainer:
         site.state = "gone"  # the sample's own trainer writes no status any more
         site.stopping.wait(2.0)
         (files.control_dir(site.run_dir) / files.STATUS_FILE).unlink(missing_ok=True)
-        self._client = ControlClient(site.run_dir, run=sample.RUN, on_checkpoint=lambda step: None)
+        self._client = ControlClient(site.run_dir, run=sample.RUN, on_checkpoint=lambda step: None, can_park=True)
         self._ending = threading.Event()
         self._thread = threading.Thread(target=self._train, daemon=True)
         self._thread.start()
@@ -135,6 +135,7 @@ def test_a_click_is_acknowledged_within_3_s_and_the_other_of_two_people_is_told(
         page.get_by_role("button", name="Pause…").last.click()
     fill(ben, "ben", "I saw it too")
     dialog = fill(ana, "ana", "ticket 812")
+    dialog.get_by_text("Hold: its GPUs wait, ready to go on at once").click()
     seq = read_request(site.run_dir).seq + 1
     dialog.get_by_role("button", name="Pause", exact=True).click()
     took_s = until(lambda: (status := read_status(site.run_dir)) is not None and status.ack_seq >= seq)
@@ -143,6 +144,10 @@ def test_a_click_is_acknowledged_within_3_s_and_the_other_of_two_people_is_told(
     shows(ana, "state: paused")
     shows(ana, "Held by ana")
     shows(ana, "128 GPUs idle")
+    assert (request := read_request(site.run_dir)).how == "hold"
+    # By the files alone: the request's own time, and when the watchdog saw the trainer's answer.
+    answered = next(one for one in newest(site.run_dir, 20) if one.kind == "acknowledged" and one.data["seq"] == seq)
+    assert (answered.time_ns - request.issued_at_ns) / 1e9 <= 3.0
     shows(ana, f"Last request: number {seq}, pause by ana: acknowledged after")
     ben.get_by_role("dialog").get_by_role("button", name="Pause", exact=True).click()
     shows(ben, "by ana, expected")
