@@ -301,6 +301,11 @@ def test_without_a_token_in_the_settings_nothing_is_taken(tmp_path, monkeypatch)
     assert ask(held, {"authorization": "Bearer ", "content-type": "application/json"}, post(alert()))[0] == 404
 
 
+def test_nothing_but_a_post_is_answered(tmp_path):
+    scope = {"type": "http", "method": "GET", "path": "/api/alertmanager", "query_string": b"", "headers": []}
+    assert asyncio.run(alertmanager_inbox.alertmanager(Request(scope))).status_code == 405
+
+
 def test_behind_a_login_the_way_in_for_programs_is_open_and_no_other():
     entry = Entry("proxy", hosts=frozenset({"dash.example"}))
     assert may_answer("10.0.0.1", "10.0.0.9", "10.0.0.1:8501", entry, (), "/api/alertmanager") == ""

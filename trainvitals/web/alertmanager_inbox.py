@@ -116,6 +116,8 @@ def stop() -> None:
 async def alertmanager(request: Request) -> Response:
     """200 when everything posted is on disk. 4xx for what would be wrong the next time too (Alertmanager does not repeat it), 503
     for what may pass (it does)."""
+    if request.method != "POST":
+        return _answer(405, "Only POST is taken here.", {"allow": "POST"})
     try:
         held = inbox()
         token = token_of(held.settings)

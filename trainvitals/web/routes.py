@@ -56,5 +56,5 @@ def routes() -> list[Route]:
     return [
         Route("/healthz", healthz, methods=["GET", "HEAD"]),
         Route(PLOTLY_PATH, plotly_js, methods=["GET", "HEAD"]),
-        Route(ALERTMANAGER_PATH, alertmanager, methods=["POST"]),
+        Route(ALERTMANAGER_PATH, alertmanager, methods=["POST", "GET", "HEAD", "PUT", "PATCH", "DELETE", "OPTIONS"]),
     ]
