@@ -113,7 +113,7 @@ def event_point(run: str, event: Event) -> Point:
         fields["step"] = event.step
     if event.attempt is not None:
         fields["attempt"] = event.attempt
-    source = "".join("?" if unicodedata.category(c) == "Cc" else c for c in _encodable(event.source))
+    source = "".join("?" if unicodedata.category(c) in ("Cc", "Zl", "Zp") else c for c in _encodable(event.source))
     while len(source.encode()) > MAX_TAG_BYTES:
         source = source[:-16]
     return Point("event", {"run": run, "kind": event.kind, "source": source}, event_time_ns(event.time_ns, event.id), fields)
