@@ -164,7 +164,7 @@ def test_an_answered_request_that_is_put_back_is_taken_away_without_a_second_eve
 @pytest.mark.parametrize(
     ("request_", "why"),
     [
-        (WatchRequest("silence", "bob", "cli", {}, "r", new_id(), 10**18), "knows no requests of the kind 'silence', only annotation"),
+        (WatchRequest("format", "bob", "cli", {}, "r", new_id(), 10**18), "knows no requests of the kind 'format', only annotation"),
         (WatchRequest("annotation", "bob", "cli", {"text": "x"}, "other", new_id(), 10**18), "it is for the run 'other', this is 'r'"),
         (WatchRequest("annotation", "bob", "cli", {"text": "x", "step": -1}, "", new_id(), 10**18), "step must be a whole number"),
         (WatchRequest("annotation", "bob", "cli", {"text": "x", "change": "mood"}, "", new_id(), 10**18), "change must be one of"),
