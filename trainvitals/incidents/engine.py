@@ -85,13 +85,7 @@ class IncidentEngine:
             elif now_ns - muted.free_ns >= AFTER_MUTER_NS:
                 del self._muted[identifier]
                 changed += self._join(muted.finding, now_ns)
-        self.silences.expire(now_ns)
-        for told in self._told.values():
-            marked = self._marked(told.incident, now_ns)
-            if marked != told.incident:
-                self._put(told, marked)
-                changed.append(marked)
-        return changed
+        return changed + self._marked_anew(now_ns) if self.silences.expire(now_ns) else changed
 
     def stepped(self, attempt: int) -> None:
         """A step of ``attempt`` was made: what ended a run before is over."""
