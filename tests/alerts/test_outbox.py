@@ -11,11 +11,13 @@ from hypothesis import strategies as st
 from notices import notice
 
 from trainvitals.alerts import outbox as outbox_module
+from trainvitals.alerts import outbox_tables
 from trainvitals.alerts.back_off import wait_s
 from trainvitals.alerts.outbox import LEASE_S, LONGEST_HOLD_S, MOST_CLAIMS_WITHOUT_ANSWER, Outbox
 from trainvitals.alerts.outbox_rows import bounded, message_id
 from trainvitals.clock import ManualClock
 from trainvitals.errors import StoreError
+from trainvitals.store import sqlite_connection
 
 MANY = 10_000
 
@@ -251,6 +253,21 @@ def test_a_row_of_another_version_is_a_dead_letter_and_holds_nothing_up(outbox):
     assert deliver(outbox) == notice("opened", "b").id
     assert "cannot read" in outbox.messages("dead")[0].error
     outbox.take_unannounced(lambda *_: pytest.fail("nothing to tell of it"))
+
+
+def test_however_much_waits_the_next_message_is_found_by_an_index(outbox):
+    outbox.enqueue(notice("opened"), "t")
+    with sqlite3.connect(outbox.path) as direct:
+        times = {"target": "t", "now_ns": 0, "now_s": 0, "boot": "", "longest_hold_ns": 0}
+        plan = " ".join(row[3] for row in direct.execute(f"EXPLAIN QUERY PLAN {outbox_tables.READY}", times))
+    direct.close()
+    assert "message_by_incident (target=? AND incident=? AND seq<?)" in plan, plan
+
+
+def test_an_outbox_on_a_network_file_system_is_refused_by_the_name_of_its_setting(tmp_path, monkeypatch):
+    monkeypatch.setattr(sqlite_connection, "file_system_type", lambda path, mountinfo: "nfs4")
+    with pytest.raises(StoreError, match=r"\[alerts\] outbox"):
+        Outbox(tmp_path / "alerts.db").enqueue(notice("opened"), "t")
 
 
 def test_a_file_of_a_newer_version_is_not_touched(tmp_path):

@@ -20,8 +20,9 @@ from trainvitals.alerts import outbox_tables as tables
 from trainvitals.alerts.notice import Notice, NoticeKind
 from trainvitals.alerts.outbox_rows import Attempt, Claim, Message, TargetHealth, boot_id, bounded, message_id
 from trainvitals.clock import Clock, SystemClock
+from trainvitals.errors import StoreError
 from trainvitals.records import Severity
-from trainvitals.store.sqlite_connection import Connections
+from trainvitals.store.sqlite_connection import Connections, refuse_network_file_system
 
 #: Longer than a delivery may take, so that a lease ends only when its holder is gone or hangs.
 LEASE_S = 45.0
@@ -44,6 +45,7 @@ class Outbox:
         self._clock = clock or SystemClock()
         self._boot = boot_id() if boot is None else boot
         self._since_trim = 0
+        self._is_local = False
         self._connections = Connections(
             self.path, read_only=False, busy_timeout_s=busy_timeout_s, prepare=tables.prepare, what="outbox"
         )
@@ -326,12 +328,26 @@ class Outbox:
             )
 
     def _with_connection(self, act: Callable[[sqlite3.Connection], _T]) -> _T:
+        self._check_place()
         with self._connections.lend() as (connection, _):
             return act(connection)
 
     def _change(self, act: Callable[[sqlite3.Connection], _T]) -> _T:
+        self._check_place()
         with self._connections.lend() as (connection, _), _transaction(connection):
             return act(connection)
+
+    def _check_place(self) -> None:
+        if self._is_local:
+            return
+        try:
+            refuse_network_file_system(self.path)
+        except StoreError as error:
+            raise StoreError(
+                f"The outbox {self.path} would lie on a network file system, where SQLite loses data; "
+                "name a file on a local disk in [alerts] outbox."
+            ) from error
+        self._is_local = True
 
 
 @contextmanager

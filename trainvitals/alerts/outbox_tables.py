@@ -71,7 +71,7 @@ WHERE m.target = :target AND m.state = 'waiting'
   AND (m.not_before_ns <= :now_ns OR m.not_before_ns > :now_ns + :longest_hold_ns)
   AND (m.boot != :boot OR (m.retry_at_s <= :now_s AND m.leased_until_s <= :now_s))
   AND NOT EXISTS (
-    SELECT 1 FROM message e WHERE e.target = m.target AND e.incident = m.incident AND e.seq < m.seq AND e.state = 'waiting'
+    SELECT 1 FROM message e INDEXED BY message_by_incident WHERE e.target = m.target AND e.incident = m.incident AND e.seq < m.seq AND e.state = 'waiting'
       AND (e.not_before_ns <= :now_ns OR e.not_before_ns > :now_ns + :longest_hold_ns))
 ORDER BY m.is_critical DESC, m.seq LIMIT 1
 """
