@@ -178,7 +178,12 @@ def test_a_dead_letter_is_told_through_the_other_targets_once_an_hour(tmp_path):
     assert outbox.take_unannounced(announcer(settings, outbox, clock)) == 0
     told = outbox.messages("waiting")
     assert [(message.target, message.kind) for message in told] == [("pager", "not_delivered")]
-    assert "alerts do not reach broken" in told[0].what and "404" in told[0].what and "secret-part-1" not in told[0].what
+    assert (
+        "alerts do not reach broken" in told[0].what
+        and "404" in told[0].what
+        and "loss 2.31" in told[0].what
+        and "secret-part-1" not in told[0].what
+    )
     bad = Delivery(settings, "pager", outbox, clock, post=refuse)
     assert bad.turn() == "permanent"
     assert outbox.take_unannounced(announcer(settings, outbox, clock)) == 0

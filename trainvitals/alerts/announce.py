@@ -12,6 +12,8 @@ from trainvitals.clock import Clock
 from trainvitals.settings import Settings
 
 _HOUR_NS = 3_600_000_000_000
+#: The rest of the sentence is what was not told, which matters more.
+_ERROR_CHARACTERS = 100
 
 
 def announcer(settings: Settings, outbox: Outbox, clock: Clock) -> Callable[[str, Notice, str], None]:
@@ -29,8 +31,10 @@ def announcer(settings: Settings, outbox: Outbox, clock: Clock) -> Callable[[str
             verb=Verb.CHECK,
             rule="alert_not_delivered",
             rules=("alert_not_delivered",),
-            what=f"alerts do not reach {target}: {error}",
+            what=f"alerts do not reach {target}: {error[:_ERROR_CHARACTERS]}; not told: {notice.verb}: {notice.what}",
             at_ns=clock.time_ns(),
+            opened_at_ns=clock.time_ns(),
+            runbook_url="",
             step=None, metric="", value=None, expected=None, suspects=(), items=(), more=0,
         )  # fmt: skip
         for name, other in settings.alert_targets.items():
