@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import pytest
 
 from trainvitals.clock import ManualClock, StopSignal
 from trainvitals.errors import SettingsError
+from trainvitals.incidents.postmortem import Cause, Postmortem
 from trainvitals.settings import RunSettings, SupervisorSettings
 from trainvitals.supervisor import slurm_commands, slurm_job
 from trainvitals.supervisor.desk import Desk
@@ -266,6 +268,28 @@ def test_in_an_allocation_a_node_in_doubt_is_looked_at_again_before_anything_sta
     clock.advance(20)
     plan = own.plan(history)
     assert (plan.exclude, plan.nodes, plan.is_pending) == ("n2", 2, False)
+
+
+def test_the_host_that_the_logs_blame_is_avoided_and_a_person_is_shown_how_to_drain_it(controller: Controller) -> None:
+    controller.answers(
+        scontrol=[shown("RUNNING", NodeList="n[1-3]")],
+        squeue=[[0, "", ""]],
+        sinfo=[[0, "n1|mixed|none\nn2|mixed|none\nn3|mixed|none\n", ""]],
+    )
+    own, clock = road(controller, "allocation", ["srun"], SLURM_JOB_ID="7")
+    assert own.plan(History()).exclude == ""
+    start = Start(1, clock.time_ns(), ended_ns=clock.time_ns(), nodes=2, kind="gpu_error")
+    assert own.ended(start, 1).scheduler is None
+    cause = Cause("gpu_error", "GPU error", "uncorrectable ECC error", "n2.cluster.local", 9, "", None, "a.log")
+    start = own.blame(start, Postmortem(1, cause, {}, 0, ()))
+    assert start.bad_nodes == "n2"
+    events = [json.loads(line) for line in (controller.run_dir / "supervisor.events.jsonl").read_text().splitlines()]
+    assert "scontrol update nodename=n2 state=drain reason='small: gpu_error'" in events[-1]["text"]
+    assert not controller.calls("scontrol", "update")
+    plan = own.plan(History((start,)))
+    assert (plan.exclude, plan.nodes, plan.refusal) == ("n2", 2, "")
+    other = Start(1, 0, kind="nccl_timeout")
+    assert own.blame(other, Postmortem(1, replace(cause, kind="nccl_timeout"), {}, 0, ())) == other
 
 
 def test_a_record_that_cannot_be_read_starts_nothing_because_a_job_may_be_hidden_in_it(controller: Controller) -> None:

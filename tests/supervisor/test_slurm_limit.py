@@ -109,6 +109,13 @@ def test_a_limit_that_a_person_moved_is_said_anew(place: Place) -> None:
     assert place.states() == [("time_limit_near", "warning"), ("time_limit_near", "info")]
 
 
+def test_a_new_start_within_the_same_job_hears_it_again(place: Place) -> None:
+    place.tend(600)
+    place.road.begun(Start(2, 0))
+    place.tend(500)
+    assert place.states() == [("time_limit_near", "warning")] * 2
+
+
 def test_what_the_settings_turn_off_is_not_said(tmp_path: Path) -> None:
     place = Place(tmp_path, limit_info_s=0.0, limit_warning_s=0.0, save_before_limit=False)
     for left_s in (3000, 500, 50):

@@ -53,11 +53,11 @@ def test_the_host_of_a_log_is_a_node_as_it_stands_or_without_its_domain() -> Non
     assert node_named("other", ["n1"]) == "" and node_named(None, ["n1"]) == "" and node_named("n1; reboot", ["n1; reboot"]) == ""
 
 
-def test_nodes_are_blamed_for_a_day_or_until_a_person_lets_the_run_go_on() -> None:
+def test_nodes_are_blamed_for_a_day_or_until_a_person_lets_a_run_go_on_that_holds() -> None:
     ended = Start(1, T, ended_ns=T, bad_nodes="n2,n3")
     assert blamed(History((ended,)), T + S) == ("n2", "n3")
     assert blamed(History((ended,)), T + BLAMED_NS + S) == ()
-    assert blamed(History((ended,), released_ns=T + S), T + 2 * S) == ()
+    assert blamed(History((ended,), forgiven_ns=T + S), T + 2 * S) == ()
     assert blamed(History((Start(1, T, ended_ns=T, bad_nodes="x;y"),)), T) == ()
 
 

@@ -83,7 +83,8 @@ class Wish:
 @dataclass(frozen=True)
 class History:
     """starts: oldest first. held: why nothing is started until a person resumes, "" = nothing. hold_seq: number of the control
-    request that says so, None = it could not be written yet. released_ns: when a person last let it go on. peak_step: highest step
+    request that says so, None = it could not be written yet. released_ns: when a person last let it go on;
+    forgiven_ns: when one last did so after a hold, so that what it was held for may be tried again. peak_step: highest step
     ever. curve: newest (step, loss) before the last death; usual_rate: throughput then."""
 
     starts: tuple[Start, ...] = ()
@@ -91,6 +92,7 @@ class History:
     held_rule: str = ""
     hold_seq: int | None = None
     released_ns: int = 0
+    forgiven_ns: int = 0
     peak_step: int | None = None
     curve: tuple[tuple[int, float], ...] = ()
     usual_rate: float | None = None

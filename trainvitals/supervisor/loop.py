@@ -254,6 +254,7 @@ class Supervisor:
 
     def _release(self, why: str) -> None:
         if self._history.held:
+            self._history = replace(self._history, forgiven_ns=self._clock.time_ns())
             self._desk.tell("released", why)
         self._history = replace(self._history, held="", held_rule="", hold_seq=None, released_ns=self._clock.time_ns())
         self._save()

@@ -84,6 +84,7 @@ class Allocation(SlurmRoad):
         return left == ()
 
     def begun(self, start: Start) -> None:
+        super().begun(start)
         if self._watcher is None:
             self._watcher = threading.Thread(target=self._watch, name="look at the job", daemon=True)
             self._watcher.start()

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from trainvitals.supervisor.history import History
 from trainvitals.supervisor.slurm_text import Node, is_node, joined, shown
 
-#: A node that a post-mortem named is avoided for so long, or until a person lets the run go on: somebody may have repaired it.
+#: A node that a post-mortem named is avoided for so long, or until a person lets a run go on that holds: somebody may have repaired it.
 BLAMED_NS = 24 * 3_600 * 10**9
 #: Ends that are a node's own fault; a broken connection is seen at both of its ends, so its host is not blamed.
 NODES_FAULT = frozenset({"node_failure", "gpu_error", "xid"})
@@ -55,13 +55,13 @@ def node_named(host: str | None, known: Collection[str]) -> str:
 
 
 def blamed(history: History, now_ns: int) -> tuple[str, ...]:
-    """Nodes that earlier ends were put down to, since a person last let the run go on, within ``BLAMED_NS``."""
+    """Nodes that earlier ends were put down to, since a person last let the run go on after a hold, within ``BLAMED_NS``."""
     return tuple(
         sorted(
             {
                 name
                 for start in history.starts
-                if start.ended_ns is not None and start.ended_ns > max(history.released_ns, now_ns - BLAMED_NS)
+                if start.ended_ns is not None and start.ended_ns > max(history.forgiven_ns, now_ns - BLAMED_NS)
                 for name in start.bad_nodes.split(",")
                 if is_node(name)
             }

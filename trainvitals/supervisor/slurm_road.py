@@ -64,6 +64,9 @@ class SlurmRoad(Road):
     def _must_wait(self) -> bool:
         return self._clock.monotonic_s() < self._due_s
 
+    def begun(self, start: Start) -> None:
+        self._said = time_limit.Said()  # what was said of the limit ended with the start before
+
     def _needed(self, history: History) -> int:
         return self._settings.slurm_nodes or next((start.nodes for start in history.starts if start.nodes), 0)
 
