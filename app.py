@@ -8,10 +8,12 @@ from trainvitals.web.access import require_address
 from trainvitals.web.headers import middleware
 from trainvitals.web.process import entry, lifespan
 from trainvitals.web.routes import routes
+from trainvitals.web.wall_process import framing
 
 # The fence judges the peer itself: the server must not put what a header says in its place.
 os.environ["FORWARDED_ALLOW_IPS"] = ""
 _entry = entry()
 require_address(_entry, st.get_option("server.address"))
+_framing = framing(str(st.get_option("server.baseUrlPath") or ""))
 
-app = st.App("pages/router.py", routes=routes(), middleware=middleware(_entry), lifespan=lifespan)
+app = st.App("pages/router.py", routes=routes(), middleware=middleware(_entry, _framing), lifespan=lifespan)

@@ -32,6 +32,7 @@ COMMANDS = {
     "annotate": ("annotate", "tell the watchdog of a run what was changed on purpose: it silences what that explains"),
     "alert": ("alert", "test a target of alerts; list what was sent and what was not, send it again, use a target again"),
     "spool": ("spool", "what waits on this machine for the store: list it, send refused points again or drop them, deliver it"),
+    "wall": ("wall", "links by which the read-only wall opens in a wiki: make one, list them, revoke one"),
     "store": ("store", "check, set up or copy the store that the settings name"),
     "doctor": ("doctor", "look at settings, store, rights, file systems, control, logs, driver and clock, and say what to do"),
 }

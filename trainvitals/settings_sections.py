@@ -192,7 +192,10 @@ class DashboardSettings:
     port: int = setting(8501, "port of the web server")
     address: str = setting("127.0.0.1", "address that the web server listens on; another one needs mode proxy or oidc in [login]")
     public_url: str = setting("", "address under which people reach the dashboard; used in links")
-    wiki_origins: tuple[str, ...] = setting((), "origins that may embed the wall page")
+    wiki_origins: tuple[str, ...] = setting(
+        (), "origins that may frame the wall: https://wiki.example.org, or https://*.example.org; docs/embedding.md"
+    )
+    wall_key_file: str = setting("", "file with the secret that signs links to the wall; empty = wall.key in this user's directory")
     refresh_s: float = setting(2.0, "seconds between two refreshes of the pages")
 
 
