@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from trainvitals.incidents.outside import outside_alerts
 from trainvitals.incidents.symptoms import SYMPTOMS, symptom
 from trainvitals.records import CheckpointReport, Event, Finding, NodeSample, NonFinite, Severity
 
@@ -349,11 +350,17 @@ def _cluster(rule: str, evidence: Evidence) -> Check:
     if bad:
         shown = ", ".join(f"{node.node} {node.state}{' (simulated)' if node.is_simulated else ''}" for node in bad[:3])
         parts.append(f"nodes: {shown}{f' and {len(bad) - 3} more' if len(bad) > 3 else ''}")
+    outside = outside_alerts(evidence.events, evidence.onset_ns, CLUSTER_WINDOW_NS)
+    parts.extend([outside] if outside else [])
     parts.extend(finding.message for finding in ranks[:1])
     if parts:
-        title = (
-            "The logs name the cause" if death else "Faults in the log" if faults else "Nodes not well" if bad else "Ranks differ"
+        titles = (
+            (death, "The logs name the cause"),
+            (faults, "Faults in the log"),
+            (bad, "Nodes not well"),
+            (outside, "Alerts of the cluster"),
         )
+        title = next((words for found, words in titles if found), "Ranks differ")
         return Check("cluster", "!", title, "; ".join(parts))
     if evidence.nodes is None or all(node.state == "no_gpu" for node in evidence.nodes):
         return Check(

@@ -57,6 +57,7 @@ EVENT_READS: tuple[tuple[tuple[str, ...], int], ...] = (
     (("watch",), 100),
     (("supervisor",), 500),
 )
+MAX_OUTSIDE = 200
 
 
 def run_view(
@@ -218,6 +219,8 @@ def read_facts(store: Store, run: str, now_ns: int, stored: CheckpointFacts | No
     events: list[Event] = []
     for kinds, limit in EVENT_READS:
         events.extend(store.events(run, kinds, 0, now_ns + DAY_NS, limit=limit, newest_first=True))
+    for owner in (run, ""):  # alerts of another monitoring system, of this run and of the cluster
+        events.extend(store.events(owner, ("external",), 0, now_ns + DAY_NS, limit=MAX_OUTSIDE, newest_first=True))
     facts = sort_out(events)
     facts.unreadable.count += stored.unreadable.count
     facts.unreadable.last = facts.unreadable.last or stored.unreadable.last
