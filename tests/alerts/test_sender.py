@@ -252,6 +252,25 @@ def test_while_the_outbox_cannot_be_used_it_is_said_once_and_tried_on(tmp_path):
         outbox.close()
 
 
+def test_a_fault_of_ours_ends_no_thread(tmp_path, monkeypatch):
+    said = []
+    with Receiver() as receiver:
+        settings = settings_for(tmp_path, {"t": {"kind": "webhook", "url": receiver.url}})
+        outbox = Outbox(settings.outbox_path)
+        sender = Sender(settings, outbox, say=said.append)
+        turn, broken = Delivery.turn, threading.Event()
+        broken.set()
+        monkeypatch.setattr(Delivery, "turn", lambda self: {}["with-secret"] if broken.is_set() else turn(self))
+        sender.start()
+        until(lambda: sender.faults)
+        assert said == ["nothing is sent to t: a fault of this program (KeyError)"]
+        broken.clear()
+        outbox.enqueue(DIVERGENCE, "t")
+        until(lambda: receiver.received and not sender.faults)
+        assert sender.stop(WAIT_S)
+        outbox.close()
+
+
 def test_the_heartbeat_calls_while_what_must_not_die_beats_and_stops_with_it(tmp_path):
     with Receiver() as receiver:
         (tmp_path / "beat.url").write_text(f"{receiver.url}/ping/0123456789\n")

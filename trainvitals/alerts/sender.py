@@ -179,11 +179,12 @@ class Sender:
                 if outcome in (PERMANENT, GONE, RETRY, ""):
                     self._outbox.take_unannounced(self._announce)
                 self.faults.pop(delivery.name, None)
-            except TrainvitalsError as error:
+            except Exception as error:  # noqa: BLE001 (whatever it is, this target's thread must live; it is said and counted as a fault)
                 outcome = ""
-                if self.faults.get(delivery.name) != str(error):
-                    self._say(f"nothing is sent to {delivery.name}: {error}")
-                self.faults[delivery.name] = str(error)
+                fault = str(error) if isinstance(error, TrainvitalsError) else f"a fault of this program ({type(error).__name__})"
+                if self.faults.get(delivery.name) != fault:
+                    self._say(f"nothing is sent to {delivery.name}: {fault}")
+                self.faults[delivery.name] = fault
             if outcome != DELIVERED:
                 waker.wait(LOOK_S)
 
