@@ -25,6 +25,7 @@ from trainvitals.supervisor.roads import road_of
 from trainvitals.supervisor.slurm_commands import SlurmError, UnknownJobError
 from trainvitals.supervisor.slurm_follow import FAILED_CODE, LEFT_CODE, Follower, Order
 from trainvitals.supervisor.slurm_job import FORGOTTEN, NOT_SUBMITTED, JobRecord
+from trainvitals.supervisor.slurm_nodes import Plan
 
 #: One program under every name: says what is next in its file, and keeps how it was called. The last answer is said again and again.
 PROGRAM = """#!{python} -IS
@@ -251,6 +252,18 @@ def test_a_command_that_a_road_cannot_use_is_refused_at_once(controller: Control
     ]:
         with pytest.raises(SettingsError, match=words):
             road(controller, slurm, command)
+
+
+def test_a_job_that_is_requeued_is_told_by_files_only_because_its_environment_stays_what_it_was(controller: Controller) -> None:
+    start, plan = Start(2, 0, "/c/checkpoint-20", 20), Plan("n2", 2)
+    for name, told in (("requeue", {}), ("resubmit", {"TRAINVITALS_RESUME_FROM": "/c/checkpoint-20"})):
+        own, _ = road(controller, name, ["sbatch", "x.sh"])
+        assert {key: value for key, value in own.variables(start, plan).items() if "FROM" in key} == told
+        assert own.command(["sbatch", "x.sh"], start, plan, "ab/2.")[-2:] == ["sbatch", "x.sh"]
+        texts = {path.name: path.read_text() for path in (controller.run_dir / "next_start").iterdir()}
+        assert texts == {"resume_from": "/c/checkpoint-20\n", "step": "20\n", "skip_samples": "", "exclude": "n2\n"}
+        own.command(["sbatch", "x.sh"], Start(3, 0), Plan(), "ab/3.")
+        assert (controller.run_dir / "next_start" / "resume_from").read_text() == ""
 
 
 def test_in_an_allocation_a_node_in_doubt_is_looked_at_again_before_anything_starts(controller: Controller) -> None:

@@ -114,6 +114,10 @@ class Outside(SlurmRoad):
             data = os.fsencode(value) + b"\n" if value else b""
             files.replace(directory / name, data, files.STATUS_MODE)
 
+    def variables(self, start: Start, plan: Plan) -> Mapping[str, str]:
+        # A requeued job has the environment of its submission for ever: the checkpoint there would soon be an old one.
+        return {} if self.name == "requeue" else super().variables(start, plan)
+
     def is_told(self, template: Sequence[str]) -> bool:
         return self.name == "requeue" or super().is_told(template)
 

@@ -45,4 +45,4 @@ def wants_save(said: Said, remaining_s: float, save_s: float | None, settings: S
 def sentence(remaining_s: float, job: str) -> str:
     """For people."""
     left = f"{remaining_s / 60:.0f} min" if remaining_s >= 90 else f"{remaining_s:.0f} s"
-    return f"the time limit of job {job} ends the trainer in {left}; to move it: scontrol update JobId={job} TimeLimit=+60"
+    return f"the time limit of job {job} ends the trainer in {left}; an administrator can move it: scontrol update JobId={job} TimeLimit=+60"
