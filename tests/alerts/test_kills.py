@@ -100,6 +100,25 @@ def test_five_kills_while_the_receiver_is_answering_lose_nothing(tmp_path):
     assert killed and sum(seen.values()) <= 20 + killed
 
 
+def test_three_processes_at_once_deliver_each_message_once(tmp_path):
+    with Receiver() as receiver:
+        settings = load(written(tmp_path, receiver.url), {})
+        outbox = Outbox(settings.outbox_path)
+        for number in range(60):
+            outbox.enqueue(notice("opened", f"inc-{number}"), "t")
+        outbox.close()
+        children = [
+            subprocess.Popen([sys.executable, CHILD, tmp_path / "t.toml", "never"], env=IN_ROOT, stderr=subprocess.PIPE)
+            for _ in range(3)
+        ]
+        for child in children:
+            _, errors = child.communicate(timeout=60)
+            assert child.returncode == 0, errors.decode()
+        assert finish(settings, LEASE_S + 1) == {"sent": 60}
+        seen = Counter(received.headers["webhook-id"] for received in receiver.received)
+    assert len(seen) == 60 and set(seen.values()) == {1}
+
+
 def test_what_was_added_before_a_kill_is_there(tmp_path):
     settings = load(written(tmp_path, "http://127.0.0.1:9/"), {})
     child = subprocess.Popen([sys.executable, CHILD, tmp_path / "t.toml", "add"], env=IN_ROOT, stdout=subprocess.PIPE)
