@@ -27,8 +27,9 @@ class Nursery:
 
     def __init__(self):
         self._process = subprocess.Popen(
-            [sys.executable, str(TRAINER)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment()
-        )
+            [sys.executable, str(TRAINER)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment(),
+            start_new_session=True,  # one of them is stopped: whoever loses its terminal then takes all of its group along
+        )  # fmt: skip
 
     def ask(self, **command):
         self._process.stdin.write(json.dumps(command) + "\n")
