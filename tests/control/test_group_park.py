@@ -2,9 +2,11 @@
 
 import dataclasses
 import json
+import threading
 
 import pytest
 
+from trainvitals.__main__ import main
 from trainvitals.clock import ManualClock
 from trainvitals.control import look, read_request, read_status
 from trainvitals.control.group import Alone, PeersLost
@@ -173,6 +175,25 @@ def test_how_is_only_a_pauses_and_nonsense_in_it_is_refused(rig):
     assert ControlStatus.from_json(json.dumps(old)).how == ""
     request = ControlRequest(run="r", seq=1, desired="paused", how="park")
     assert ControlRequest.from_json(request.to_json()) == request != dataclasses.replace(request, how="hold")
+
+
+def test_the_command_line_asks_for_a_park_and_says_that_it_was_carried_out(rig, capsys):
+    client, over = rig.start(can_park=True), threading.Event()
+
+    def body():
+        step = 0
+        while not over.wait(0.002) and client.at_step(step) == "continue":
+            step += 1
+
+    loop = threading.Thread(target=body, daemon=True)
+    loop.start()
+    code = main(["control", "pause", str(rig.run_dir), "--how", "park", "--by", "alice", "--reason", "spike", "--wait", "60"])
+    over.set()
+    loop.join(rig.timeout_s)
+    told = json.loads(capsys.readouterr().out)
+    assert (code, told["outcome"], told["state"]) == (0, "applied", "stopped")
+    assert told["sentence"].startswith("Done. Parked at step") and client.exit_code == 75
+    assert main(["control", "stop", str(rig.run_dir), "--how", "park", "--by", "alice", "--reason", "spike"]) == 1
 
 
 class Flags:
