@@ -65,6 +65,8 @@ def describe(
     """
     if status is None:
         asked = f" A request (seq {request.seq}, {request.desired}) is waiting there." if request.seq else ""
+        if request.desired == "stopped" and request.source == "supervisor":
+            asked = f" {_hold_words(request)}"
         return ControlState(
             "not_wired",
             "No trainer has reported here: not wired. Add the control client to the training loop (docs/control.md)." + asked,
@@ -162,6 +164,10 @@ def _is_held(request: ControlRequest, status: ControlStatus, age_s: float) -> bo
     return is_gone and request.desired == "stopped" and request.source == "supervisor" and is_pending(request, status)
 
 
+def _hold_words(request: ControlRequest) -> str:
+    return f"The supervisor starts it no more until somebody resumes the run: {request.reason.rstrip('.')}."
+
+
 def is_for_the_supervisor(request: ControlRequest, status: ControlStatus | None, age_s: float) -> bool:
     """A resume of a trainer that is gone: a live supervisor starts it. age_s: of the trainer's heartbeat."""
     is_resume = request.desired == "running" and request.action != "checkpoint"
@@ -179,7 +185,7 @@ def _of_pending(
     if supervisor and is_for_the_supervisor(request, status, age_s):
         return f"{sentence} Resume (seq {request.seq}) asked for; the supervisor on {supervisor} starts the trainer again."
     if _is_held(request, status, age_s):
-        return f"{sentence} The supervisor starts it no more until somebody resumes the run: {request.reason.rstrip('.')}."
+        return f"{sentence} {_hold_words(request)}"
     if status.ended:
         if request.desired == "running" and request.action != "checkpoint":
             return f"{sentence} It may start again (resume, seq {request.seq}, is waiting for it); nothing starts it from here."
