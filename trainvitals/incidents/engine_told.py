@@ -114,7 +114,9 @@ class Told:
             return True
         grave = {rule for rule, severity in self.loud.items() if severity.rank >= least.rank}
         is_death = bool(grave) and grave <= MENDABLE
-        return is_death and situation.is_supervised and situation.now_ns - self.since_ns < situation.grace_ns
+        # Steps again in time: what is still awaited is that it lasts. Another end opens it again.
+        is_in_time = self.has_stepped or situation.now_ns - self.since_ns < situation.grace_ns
+        return is_death and situation.is_supervised and is_in_time
 
     def _is_gone(self, situation: Situation) -> bool:
         if self.closed_ns is None:
