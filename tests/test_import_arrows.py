@@ -21,7 +21,7 @@ MAY_IMPORT = {
     "settings": BASE | {"settings_sections", "settings_alerts", "settings_field", "detect.tunables", "logs.registry"},
     "settings_sections": {"settings_alerts", "settings_field"},
     "settings_alerts": {"settings_field"},
-    "settings_field": set(),
+    "settings_field": {"errors"},
     "settings_page": {"settings", "settings_sections", "settings_alerts"},
     "access": {"settings_sections"},
     "attempts": BASE,

@@ -5,12 +5,11 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 import re
 import tomllib
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, is_dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
@@ -19,7 +18,7 @@ from trainvitals.detect.tunables import TUNABLES
 from trainvitals.errors import SettingsError
 from trainvitals.logs.registry import FORMATS, home_made_grammars
 from trainvitals.settings_alerts import TARGET_NAME, AlertmanagerSettings, AlertSettings, TargetSettings
-from trainvitals.settings_field import setting
+from trainvitals.settings_field import from_text, nearest, read_table, read_value, setting
 from trainvitals.settings_sections import (
     SECTIONS,
     AccessSettings,
@@ -51,10 +50,6 @@ _FORMAT_NAME = re.compile(r"[A-Za-z0-9_-]{1,60}", re.ASCII)
 ENVIRONMENT_PREFIX = "TRAINVITALS_"
 CONFIG_VARIABLE = "TRAINVITALS_CONFIG"
 MAX_FILE_BYTES = 1 << 20
-#: Bounds of every number: beyond them waiting, listening and storing fail in ways that name no setting.
-MAX_WHOLE = 10**15
-MAX_PORT = 65_535
-SECONDS = (0.001, 31_536_000.0)
 
 
 @dataclass(frozen=True)
@@ -150,7 +145,7 @@ def parse(raw: Mapping[str, Any], path: str = "") -> Settings:
     known = ["store", "runs", "detect", "formats", "access", *SECTIONS]
     for key in raw:
         if key not in known:
-            raise SettingsError(f"{where}: unknown key {key!r}.{_nearest(key, known)}")
+            raise SettingsError(f"{where}: unknown key {key!r}.{nearest(key, known)}")
     runs = raw.get("runs", [])
     if not isinstance(runs, list) or not all(isinstance(run, dict) for run in runs):
         raise SettingsError(f"{where}: runs must be written as [[runs]] tables.")
@@ -163,7 +158,7 @@ def parse(raw: Mapping[str, Any], path: str = "") -> Settings:
     for run in parsed_runs:
         if run.log_format not in (*FORMATS, *formats):
             raise SettingsError(
-                f"{where}: log_format {run.log_format!r} of run {run.name!r} is no format.{_nearest(run.log_format, [*FORMATS, *formats])}"
+                f"{where}: log_format {run.log_format!r} of run {run.name!r} is no format.{nearest(run.log_format, [*FORMATS, *formats])}"
             )
     sections = {}
     for name, section in SECTIONS.items():
@@ -172,7 +167,7 @@ def parse(raw: Mapping[str, Any], path: str = "") -> Settings:
             raise SettingsError(f"{where}: {name} must be a [{name}] table.")
         if name == "alerts":
             table = {key: value for key, value in table.items() if key != "targets"}
-        sections[name] = _table(section, table, f"{where}, [{name}]")
+        sections[name] = read_table(section, table, f"{where}, [{name}]")
     store = raw.get("store", "")
     if not isinstance(store, str):
         raise SettingsError(f'{where}: store must be text such as "sqlite:///var/lib/trainvitals/trainvitals.db".')
@@ -184,7 +179,7 @@ def parse(raw: Mapping[str, Any], path: str = "") -> Settings:
 
 
 def _run(table: Mapping[str, Any], where: str, base: Path) -> RunSettings:
-    run: RunSettings = _table(RunSettings, table, where)
+    run: RunSettings = read_table(RunSettings, table, where)
     if not run.name or len(run.name) > 200 or not run.name.isprintable():
         raise SettingsError(
             f"{where}: name is missing or holds control characters; give the run a printable name of at most 200 characters."
@@ -224,47 +219,6 @@ def _run(table: Mapping[str, Any], where: str, base: Path) -> RunSettings:
     )
 
 
-def _table(section: type, table: Mapping[str, Any], where: str) -> Any:
-    known = {f.name: f for f in fields(section)}
-    values = {}
-    for key, value in table.items():
-        if key not in known:
-            raise SettingsError(f"{where}: unknown key {key!r}.{_nearest(key, list(known))}")
-        values[key] = _value(known[key], value, f"{where}: {key}")
-    return section(**values)
-
-
-def _value(declared: Any, value: Any, where: str) -> Any:
-    default = declared.default_factory() if callable(declared.default_factory) else declared.default
-    if is_dataclass(default):
-        if not isinstance(value, dict):
-            raise SettingsError(f"{where} must be a table such as {{ kind = ... }}, not {value!r}.")
-        return _table(type(default), value, where)
-    if isinstance(default, bool):
-        ok, wanted = isinstance(value, bool), "true or false"
-    elif isinstance(default, int):
-        ok, wanted = isinstance(value, int) and not isinstance(value, bool) and value >= 0, "a whole number, 0 or more"
-    elif isinstance(default, float):
-        ok = isinstance(value, (int, float)) and not isinstance(value, bool) and (0 < value < float("inf") or value == default)
-        wanted = "a number above 0"
-    elif isinstance(default, tuple):
-        ok, wanted = isinstance(value, (list, tuple)) and all(isinstance(item, str) for item in value), "a list of texts"
-        value = tuple(value) if ok else value
-    else:
-        ok, wanted = isinstance(value, str), "text"
-    if ok and isinstance(default, int) and not isinstance(default, bool):
-        most = MAX_PORT if declared.name == "port" else MAX_WHOLE
-        ok, wanted = value <= most, f"a whole number from 0 to {most}"
-    elif ok and isinstance(default, float) and declared.name.endswith("_s"):
-        ok, wanted = SECONDS[0] <= value <= SECONDS[1], f"a number of seconds from {SECONDS[0]:g} to {SECONDS[1]:.0f}"
-    choices = declared.metadata.get("choices") or ()
-    if ok and choices and value not in choices:
-        ok, wanted = False, "one of " + ", ".join(choices)
-    if not ok:
-        raise SettingsError(f"{where} must be {wanted}, not {value!r}.")
-    return float(value) if isinstance(default, float) else value
-
-
 def _formats(tables: Any, where: str) -> Mapping[str, FormatSettings]:
     if not isinstance(tables, dict) or not all(isinstance(table, dict) for table in tables.values()):
         raise SettingsError(f"{where}: formats must be [formats.NAME] tables.")
@@ -275,7 +229,7 @@ def _formats(tables: Any, where: str) -> Mapping[str, FormatSettings]:
             raise SettingsError(
                 f"{where}: {name[:60]!r} is no name for a format; write [formats.NAME] with letters, digits, '-' and '_'."
             )
-    formats = {name: _table(FormatSettings, table, f"{where}, [formats.{name}]") for name, table in tables.items()}
+    formats = {name: read_table(FormatSettings, table, f"{where}, [formats.{name}]") for name, table in tables.items()}
     try:
         home_made_grammars(formats)
     except SettingsError as error:
@@ -289,13 +243,13 @@ def _access(table: Any, where: str) -> Mapping[str, AccessSettings]:
         raise SettingsError(f'{where}: access must be written as [access.runs."PATTERN"] tables.')
     for key in table:
         if key != "runs":
-            raise SettingsError(f"{where}, [access]: unknown key {key!r}.{_nearest(key, ['runs'])}")
+            raise SettingsError(f"{where}, [access]: unknown key {key!r}.{nearest(key, ['runs'])}")
     found = {}
     for pattern, rule in table.get("runs", {}).items():
         place = f'{where}, [access.runs."{pattern[:60]}"]'
         if not isinstance(rule, dict) or not pattern or len(pattern) > 200 or not pattern.isprintable():
             raise SettingsError(f"{place} must be a table under a pattern of run names, of at most 200 printable characters.")
-        found[pattern] = access = _table(AccessSettings, rule, place)
+        found[pattern] = access = read_table(AccessSettings, rule, place)
         for name in (*access.operators, *access.viewers):
             if name != name.strip() or not name or not name.isprintable():
                 raise SettingsError(
@@ -312,7 +266,7 @@ def _alert_targets(tables: Any, where: str) -> Mapping[str, TargetSettings]:
             raise SettingsError(
                 f"{where}: {name[:60]!r} is no name for a target; write [alerts.targets.NAME] with letters, digits, '-' and '_'."
             )
-    targets = {name: _table(TargetSettings, table, f"{where}, [alerts.targets.{name}]") for name, table in tables.items()}
+    targets = {name: read_table(TargetSettings, table, f"{where}, [alerts.targets.{name}]") for name, table in tables.items()}
     _check_targets(targets, where)
     return targets
 
@@ -339,20 +293,15 @@ def _detect(table: Any, where: str) -> Mapping[str, Mapping[str, float]]:
         raise SettingsError(f"{where}: detect must be [detect.RULE] tables.")
     for rule, tuned in table.items():
         if rule not in TUNABLES:
-            raise SettingsError(f"{where}: unknown rule [detect.{rule}].{_nearest(rule, list(TUNABLES))}")
+            raise SettingsError(f"{where}: unknown rule [detect.{rule}].{nearest(rule, list(TUNABLES))}")
         if not isinstance(tuned, dict):
             raise SettingsError(f"{where}: detect.{rule} must be a [detect.{rule}] table.")
         for key, value in tuned.items():
             if key not in TUNABLES[rule]:
-                raise SettingsError(f"{where}, [detect.{rule}]: unknown key {key!r}.{_nearest(key, list(TUNABLES[rule]))}")
+                raise SettingsError(f"{where}, [detect.{rule}]: unknown key {key!r}.{nearest(key, list(TUNABLES[rule]))}")
             if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < float("inf"):
                 raise SettingsError(f"{where}, [detect.{rule}]: {key} must be a number, 0 or more, not {value!r}.")
     return {rule: {key: float(value) for key, value in tuned.items()} for rule, tuned in table.items()}
-
-
-def _nearest(key: str, known: Sequence[str]) -> str:
-    close = difflib.get_close_matches(key, known, n=1)
-    return f" Did you mean {close[0]!r}?" if close else f" Known: {', '.join(sorted(known))}."
 
 
 def _with_environment(settings: Settings, env: Mapping[str, str]) -> Settings:
@@ -364,7 +313,7 @@ def _with_environment(settings: Settings, env: Mapping[str, str]) -> Settings:
         for declared in fields(section):
             variable = f"{ENVIRONMENT_PREFIX}{name}_{declared.name}".upper()
             if variable in env:
-                changed[declared.name] = _value(declared, _from_text(declared, env[variable]), variable)
+                changed[declared.name] = read_value(declared, from_text(declared, env[variable]), variable)
         if changed:
             settings = replace(settings, **{name: replace(getattr(settings, name), **changed)})
     targets = {name: _target_with_environment(name, target, env) for name, target in settings.alert_targets.items()}
@@ -377,22 +326,7 @@ def _target_with_environment(name: str, target: TargetSettings, env: Mapping[str
     for declared in fields(TargetSettings):
         variable = target_variable(name, declared.name)
         if variable in env:
-            changed[declared.name] = _value(declared, _from_text(declared, env[variable]), variable)
+            changed[declared.name] = read_value(declared, from_text(declared, env[variable]), variable)
     if "url" in changed:
         changed["url_file"] = ""
     return replace(target, **changed)
-
-
-def _from_text(declared: Any, text: str) -> Any:
-    default = declared.default_factory() if callable(declared.default_factory) else declared.default
-    if isinstance(default, bool):
-        return {"true": True, "1": True, "false": False, "0": False}.get(text.lower(), text)
-    if isinstance(default, tuple):
-        return tuple(part for part in text.split(",") if part)
-    for kind in (int, float):
-        if isinstance(default, kind):
-            try:
-                return kind(text)
-            except ValueError:
-                return text
-    return text
