@@ -64,6 +64,7 @@ class AlertFacts:
         self._first_steps: dict[int, int] = {}
         self._has_grad_norm = self._tells_settings = False
         self._audit_head = ""
+        self._as_kept: list[dict[str, Any]] | None = None  # the events as JSON, which every commit writes and few steps change
 
     def take(self, record: Step | Event) -> None:
         """A step, or an event that was stored."""
@@ -81,6 +82,7 @@ class AlertFacts:
             self._tells_settings = True
         elif record.kind in self._events and self._is_worth_it(record):
             self._events[record.kind].append(_cut(record))
+            self._as_kept = None
 
     def found(self, finding: Finding) -> None:
         """A new or changed finding."""
@@ -107,13 +109,16 @@ class AlertFacts:
 
     def to_state(self) -> dict[str, Any]:
         """JSON values only. Points and findings are not kept: new ones come."""
+        if self._as_kept is None:
+            self._as_kept = [asdict(event) for kept in self._events.values() for event in kept]
         return {
-            "events": [asdict(event) for kept in self._events.values() for event in kept],
+            "events": self._as_kept,
             "tells_settings": self._tells_settings, "first_steps": list(self._first_steps.items()), "audit_head": self._audit_head,
         }  # fmt: skip
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Continue where ``to_state`` was taken. Raises ``KeyError``, ``TypeError`` or ``ValueError`` for what is none."""
+        self._as_kept = None
         for kept in self._events.values():
             kept.clear()
         for data in state.get("events", ()):
