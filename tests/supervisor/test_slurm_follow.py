@@ -182,6 +182,23 @@ def test_a_job_that_slurm_put_back_by_itself_is_held_until_somebody_decides(cont
     assert controller.record.told is not None and controller.record.told.kind == "node_failure"
 
 
+def test_a_controller_that_was_restarted_and_remembers_less_ends_no_job_and_blames_no_node(controller: Controller) -> None:
+    controller.answers(
+        sbatch=[[0, "7\n", ""]],
+        scontrol=[
+            shown("RUNNING"),
+            SILENCE,
+            shown("PENDING", NodeList="(null)"),
+            shown("RUNNING"),
+            shown("FAILED", ExitCode="1:0"),
+        ],
+        sinfo=[[0, "n1|unknown*|none\nn2|idle*|none\n", ""]],
+    )
+    assert controller.follower(is_requeue=True).run() == FAILED_CODE
+    assert (controller.record.state, controller.record.lost_nodes) == ("FAILED", ())
+    assert not controller.calls("scontrol", "hold")
+
+
 def test_a_job_that_runs_again_before_anybody_looked_is_put_back_and_one_that_cannot_be_is_ended(controller: Controller) -> None:
     refused = [1, "", "Job is no longer pending execution for job 7"]
     for more in ([0, "", ""], [1, "", "Requested operation is presently disabled for job 7"]):

@@ -212,7 +212,8 @@ class Follower:
         while True:
             seen = self._ask(lambda: slurm.show_job(job), is_patient=True)
             base = seen.restarts if base is None else base
-            if seen.restarts > base or (seen.is_waiting and self.record.started_ns is not None):
+            # Its state alone tells nothing: a controller that died goes on from what it had saved, where a running job may still wait.
+            if seen.restarts > base:
                 self._caught(seen)
                 return
             record = self.record.seen(seen, self._clock.time_ns())

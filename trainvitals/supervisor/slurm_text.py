@@ -26,8 +26,8 @@ _KEY = re.compile(r"(?:^|(?<= ))([A-Z][A-Za-z0-9_/:]{0,40})=", re.ASCII)
 _PARSABLE = re.compile(r"([1-9][0-9]{0,17})(?:;[^\s;]{1,200})?", re.ASCII)
 #: Marks behind a node's state: not responding, power saving, powering, maintenance, reboot, planned.
 _MARKS = "*~#!%$@^-"
-#: States of a node that new work must not be put on.
-BAD_STATES = frozenset({"down", "drained", "draining", "drain", "fail", "failing", "error", "unknown", "future", "inval"})
+#: States of a node that new work must not be put on. Not ``unknown``: a controller that was just started calls each node so.
+BAD_STATES = frozenset({"down", "drained", "draining", "drain", "fail", "failing", "error", "future", "inval"})
 #: A job in one of these is over; ``COMPLETING`` and ``STAGE_OUT`` are not among them: its processes may still run.
 OVER = frozenset(
     {"COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "PREEMPTED", "OUT_OF_MEMORY", "BOOT_FAIL", "DEADLINE", "REVOKED"}
