@@ -8,6 +8,7 @@ from pages._shared.dialogs import asked_note
 from pages._shared.frame import run_selector, style
 from pages._shared.login import admit
 from pages._shared.runs import choose_run
+from pages._shared.wall_session import WALL_PAGE, is_wall_session
 
 st.set_page_config(
     page_title="Trainvitals",
@@ -15,6 +16,11 @@ st.set_page_config(
     layout="wide",
     initial_sidebar_state="collapsed",
 )
+if is_wall_session():
+    # The default page answers at the root only: the wall stands here twice, and nothing beside it.
+    start = st.Page("wall.py", title="Wall", url_path="start", default=True)
+    st.navigation([start, st.Page("wall.py", title="Wall", url_path=WALL_PAGE)], position="hidden").run()
+    st.stop()
 page = st.navigation(
     [
         st.Page("overview.py", title="Overview", default=True),

@@ -2,12 +2,17 @@
 
 const TONES = ["critical", "warning", "paused", "info", "ok"];
 
-function ageText(seconds) {
+const WORDS = { age: "data {} old", none: "no data yet", alone: "no answer from the dashboard for {}", since: "since {}", units: ["s", "min", "h", "days"] };
+
+function ageText(seconds, units) {
   const s = Math.max(0, Math.round(seconds));
-  if (s < 120) return `${s} s`;
-  if (s < 7200) return `${Math.floor(s / 60)} min`;
-  return s < 172800 ? `${Math.floor(s / 3600)} h` : `${Math.floor(s / 86400)} days`;
+  if (s < 120) return `${s} ${units[0]}`;
+  if (s < 7200) return `${Math.floor(s / 60)} ${units[1]}`;
+  return s < 172800 ? `${Math.floor(s / 3600)} ${units[2]}` : `${Math.floor(s / 86400)} ${units[3]}`;
 }
+
+// Put in as it is: a "$" in it means nothing.
+function filled(form, text) { return form.replace("{}", () => text); }
 
 function openBand(root) {
   const title = el("div", "tv-title"), word = el("span", "tv-word"), headline = el("span", "tv-headline");
@@ -25,7 +30,7 @@ function openBand(root) {
   age.setAttribute("aria-live", "off");
   contact.setAttribute("aria-live", "assertive");
 
-  let api, view = {}, receivedAt = Date.now();
+  let api, view = {}, words = WORDS, receivedAt = Date.now();
 
   function tick() {
     const since = (Date.now() - receivedAt) / 1000;
@@ -33,8 +38,8 @@ function openBand(root) {
     const seconds = isKnown ? view.data_age_s + since : 0;
     const isStale = !isKnown || seconds > (view.stale_after_s || 30);
     const isAlone = since > Math.max(10, 5 * (view.refresh_s || 2));
-    setText(age, isKnown ? `${isStale ? "▲ " : ""}data ${ageText(seconds)} old` : "▲ no data yet");
-    setText(contact, isAlone ? `▲ no answer from the dashboard for ${ageText(since)}` : "");
+    setText(age, isKnown ? `${isStale ? "▲ " : ""}${filled(words.age, ageText(seconds, words.units))}` : `▲ ${words.none}`);
+    setText(contact, isAlone ? `▲ ${filled(words.alone, ageText(since, words.units))}` : "");
     const tone = TONES.includes(view.tone) ? view.tone : "info";
     const isThin = view.is_thin === undefined || view.is_thin === null
       ? ["ok", "info"].includes(tone) && !view.decision && !(view.actions || []).length : Boolean(view.is_thin);
@@ -54,6 +59,7 @@ function openBand(root) {
     update(component) {
       api = component;
       view = component.data || {};
+      words = { ...WORDS, ...view.words };
       receivedAt = Date.now();
       setText(word, view.word);
       setText(headline, view.headline);
@@ -61,7 +67,7 @@ function openBand(root) {
       setText(decisionText, view.decision);
       decision.hidden = !view.decision;
       text.hidden = !view.automatic && !view.decision;
-      setText(factText, [view.since ? `since ${view.since}` : "", ...(view.facts || [])].filter(Boolean).join(" · "));
+      setText(factText, [view.since ? filled(words.since, view.since) : "", ...(view.facts || [])].filter(Boolean).join(" · "));
       reconcile(actions, view.actions || [], (action) => action.id, (action) => {
         const button = el("button");
         button.type = "button";

@@ -51,7 +51,7 @@ function openChart(root) {
   error.hidden = true;
   error.setAttribute("role", "alert");
   plot.setAttribute("role", "img");
-  root.append(plot, live, error);
+  root.append(plot, error);
 
   let api, data, Plotly, range = null, revision = null, liveCount = 0, drawn = "", figure = null, figureHash = "";
   let isClosed = false, isDrawing = false, isWaiting = false, isPressed = false, frame = 0, seenWidth = 0;
@@ -80,7 +80,8 @@ function openChart(root) {
     layout.font.family = getComputedStyle(root).fontFamily;
     layout.hoverlabel.font.family = layout.font.family;
     layout.uirevision = revision;
-    layout.dragmode = matchMedia("(pointer: coarse)").matches ? false : layout.dragmode;
+    layout.dragmode = data.is_static || matchMedia("(pointer: coarse)").matches ? false : layout.dragmode;
+    if (data.is_static) layout.xaxis.fixedrange = true;
     layout.xaxis.uirevision = `${revision}/${liveCount}`;
     if (range) layout.xaxis.range = [...range];
     if (isNarrow) { layout.xaxis.nticks = 4; layout.margin.l = 46; layout.margin.r = 6; }
@@ -160,7 +161,7 @@ function openChart(root) {
       document.removeEventListener("pointercancel", onUp, true);
       isPressed = false;
       if (up.type === "pointerup" && Math.hypot(up.clientX - clientX, up.clientY - clientY) < 5) {
-        const hit = markerAt(up);
+        const hit = data.is_static ? null : markerAt(up);
         if (hit) api.setTriggerValue("click", hit);
       }
       // Plotly ends its drag in the mouseup that follows; only then may the node be drawn again.
@@ -170,7 +171,7 @@ function openChart(root) {
     document.addEventListener("pointercancel", onUp, true);
   }
 
-  function onMove(event) { if (!isPressed) plot.classList.toggle("tv-on-marker", markerAt(event) !== null); }
+  function onMove(event) { if (!isPressed && !data.is_static) plot.classList.toggle("tv-on-marker", markerAt(event) !== null); }
 
   function onKey(event) {
     if (event.key !== "l" && event.key !== "L") return;
@@ -193,6 +194,7 @@ function openChart(root) {
     update(component) {
       api = component;
       data = component.data;
+      if (!data.is_static && !live.isConnected) root.insertBefore(live, error);
       plot.style.height = `${data.height}px`;
       if (plot.getAttribute("aria-label") !== data.label) plot.setAttribute("aria-label", data.label);
       draw();

@@ -35,12 +35,19 @@ class ChartEvents:
 
 
 def live_chart(
-    figure_json: str, *, key: str, height: int = 420, uirevision: str = "", label: str = "training curves"
+    figure_json: str,
+    *,
+    key: str,
+    height: int = 420,
+    uirevision: str = "",
+    label: str = "training curves",
+    is_static: bool = False,
 ) -> ChartEvents:
     """Draw a figure from ``trainvitals.charts``; an unchanged one is not drawn again.
 
     height: pixels. uirevision: replaces the figure's own when given; a new value forgets the viewer's zoom.
-    label: what a screen reader says. Double click, the Live button or the key L go back to live.
+    label: what a screen reader says. Double click, the Live button or the key L go back to live. is_static: to look at only, no
+    zoom, no clicks, no button.
     """
     held = st.session_state.get(key)
     result = _mount(
@@ -52,7 +59,8 @@ def live_chart(
             "height": height,
             "uirevision": uirevision,
             "label": label,
-            "range": _range(held.get("range")) if isinstance(held, Mapping) else None,
+            "is_static": is_static,
+            "range": _range(held.get("range")) if isinstance(held, Mapping) and not is_static else None,
         },
         on_range_change=_nothing,
         on_click_change=_nothing,

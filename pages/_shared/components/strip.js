@@ -6,7 +6,7 @@ function openStrip(root) {
   const row = el("div", "tv-cells");
   const empty = el("div", "tv-none");
   root.append(empty, row);
-  let api, cells = [];
+  let api, cells = [], words = {};
 
   // A label under every k-th cell, counted from the recommended one (else the newest): those two are always named.
   function label() {
@@ -27,24 +27,27 @@ function openStrip(root) {
     update(component) {
       api = component;
       cells = (component.data && component.data.cells) || [];
-      setText(empty, cells.length ? "" : "No checkpoint seen yet.");
+      words = { none: "No checkpoint seen yet.", safe: "safe", recommended: "recommended: ", ...component.data.words };
+      setText(empty, cells.length ? "" : words.none);
       row.hidden = !cells.length;
       reconcile(row, cells, (cell) => cell.path, (cell) => {
-        const node = el("button");
-        node.type = "button";
+        const isStatic = Boolean(component.data.is_static);
+        const node = el(isStatic ? "div" : "button");
+        if (isStatic) node.setAttribute("role", "img");
+        else node.type = "button";
         node.append(el("span", "tv-top"), el("span", "tv-bar"), el("span", "tv-step"));
-        node.addEventListener("click", () => api.setTriggerValue("click", cell.path));
+        if (!isStatic) node.addEventListener("click", () => api.setTriggerValue("click", cell.path));
         return node;
       }, (node, cell) => {
         const [top, bar, step] = node.children;
         const tone = /^[a-z]+$/.test(cell.tone) ? cell.tone : "faint";
-        setText(top, cell.is_recommended ? `${cell.label} ✓ safe` : "");
+        setText(top, cell.is_recommended ? `${cell.label} ✓ ${words.safe}` : "");
         setText(bar, cell.glyph);
         bar.hidden = false;
         setText(step, cell.label);
         setClass(node, `tv-cell tv-${tone}${cell.is_strong ? " tv-strong" : ""}${cell.is_recommended ? " tv-safe" : ""} tv-state-${cell.state}`);
         node.title = cell.title || "";
-        node.setAttribute("aria-label", (cell.is_recommended ? "recommended: " : "") + (cell.title || cell.label));
+        node.setAttribute("aria-label", (cell.is_recommended ? words.recommended : "") + (cell.title || cell.label));
       });
       label();
     },

@@ -18,9 +18,15 @@ _mount = st.components.v2.component(
 )
 
 
-def checkpoint_strip(cells: Sequence[Mapping[str, Any]], *, key: str) -> str | None:
-    """Draw ``trainvitals.charts.checkpoints.strip(…)``; returns the path clicked, in the one run after the click."""
-    result = _mount(key=key, data={"cells": [dict(cell) for cell in cells]}, on_click_change=_nothing)
+def checkpoint_strip(
+    cells: Sequence[Mapping[str, Any]], *, key: str, is_static: bool = False, words: Mapping[str, str] | None = None
+) -> str | None:
+    """Draw ``trainvitals.charts.checkpoints.strip(…)``; returns the path clicked, in the one run after the click.
+
+    is_static: to look at only, no buttons. words: in place of the English ones: ``none``, ``safe``, ``recommended``.
+    """
+    data = {"cells": [dict(cell) for cell in cells], "is_static": is_static, "words": dict(words or {})}
+    result = _mount(key=key, data=data, on_click_change=_nothing)
     clicked = result.get("click")
     return clicked if isinstance(clicked, str) and clicked else None
 

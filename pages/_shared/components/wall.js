@@ -19,7 +19,7 @@ function openWall(root) {
   const bar = el("div", "tv-wall-bar"), legend = el("div", "tv-legend"), level = el("button", "tv-level");
   const frameBox = el("div", "tv-wall-frame"), canvas = el("canvas"), tip = el("div", "tv-tip");
   level.type = "button";
-  bar.append(legend, level);
+  bar.append(legend);
   frameBox.append(canvas, tip);
   root.append(bar, frameBox);
   canvas.tabIndex = 0;
@@ -152,9 +152,11 @@ function openWall(root) {
     pen.strokeRect(x + 0.5, y + 0.5, wide - 1, high - 1);
   }
 
+  function stateText(name) { return ((data.words || {}).states || {})[name] || name.replace("_", " "); }
+
   function describe(index) {
     const isSimulated = Boolean(tiles[index] & SIMULATED);
-    return [names[index], state(index).replace("_", " "), data.texts[String(index)], isSimulated ? "simulated" : ""].filter(Boolean).join(" · ");
+    return [names[index], stateText(state(index)), data.texts[String(index)], isSimulated ? stateText("simulated") : ""].filter(Boolean).join(" · ");
   }
 
   function select(index) {
@@ -193,14 +195,14 @@ function openWall(root) {
 
   function onKey(event) {
     if (event.key.startsWith("Arrow")) { event.preventDefault(); select(neighbour(event.key)); }
-    else if (event.key === "Enter" && at >= 0) { event.preventDefault(); api.setTriggerValue("pick", names[at]); }
+    else if (event.key === "Enter" && at >= 0 && !data.is_static) { event.preventDefault(); api.setTriggerValue("pick", names[at]); }
     else if (event.key === "Escape") select(-1);
   }
 
   canvas.addEventListener("pointermove", (event) => select(hit(event)));
   canvas.addEventListener("pointerleave", () => select(-1));
   canvas.addEventListener("blur", () => select(-1));
-  canvas.addEventListener("click", (event) => { const index = hit(event); if (index >= 0) api.setTriggerValue("pick", names[index]); });
+  canvas.addEventListener("click", (event) => { const index = hit(event); if (index >= 0 && !data.is_static) api.setTriggerValue("pick", names[index]); });
   canvas.addEventListener("keydown", onKey);
   level.addEventListener("click", () => { showsGpus = !showsGpus; fillBar(); draw(); });
   const watcher = new ResizeObserver(() => { cancelAnimationFrame(frame); frame = requestAnimationFrame(draw); });
@@ -208,18 +210,20 @@ function openWall(root) {
 
   function fillBar() {
     const counts = Object.entries(data.counts).sort((a, b) => data.states.indexOf(a[0]) - data.states.indexOf(b[0]));
-    bar.hidden = Boolean(data.compact);
+    bar.hidden = Boolean(data.compact) && !data.is_static;
+    if (!data.is_static && !level.isConnected) bar.append(level);
     setText(level, showsGpus ? "show nodes" : "show GPUs");
     level.hidden = !data.gpus_per_node;
-    const items = counts.map(([name, count]) => [name, `${count.toLocaleString("en-US")} ${name.replace("_", " ")}`]);
-    if (data.simulated) items.push(["simulated", `${data.simulated.toLocaleString("en-US")} simulated`]);
+    const items = counts.map(([name, count]) => [name, `${count.toLocaleString("en-US")} ${stateText(name)}`]);
+    if (data.simulated) items.push(["simulated", `${data.simulated.toLocaleString("en-US")} ${stateText("simulated")}`]);
     reconcile(legend, items, (item) => item[0], (item) => {
       const known = item[0] in LOOK || item[0] === "simulated" ? item[0] : "unknown";
       const node = el("span", "tv-item");
       node.append(el("i", `tv-swatch tv-swatch-${known}`, (LOOK[known] || ["", ""])[1]), el("span"));
       return node;
     }, (node, item) => setText(node.lastChild, item[1]));
-    const label = `${tiles.length} nodes: ${items.map((item) => item[1]).join(", ") || "none reports"}. Arrow keys move, Enter opens a node.`;
+    const counted = items.map((item) => item[1]).join(", ") || "none reports";
+    const label = data.is_static ? `${tiles.length}: ${counted}` : `${tiles.length} nodes: ${counted}. Arrow keys move, Enter opens a node.`;
     if (canvas.getAttribute("aria-label") !== label) canvas.setAttribute("aria-label", label);
   }
 

@@ -18,15 +18,25 @@ _mount = st.components.v2.component(
 )
 
 
-def node_wall(payload: Mapping[str, Any], *, key: str, height: int | None = None, compact: bool = False) -> str | None:
+def node_wall(
+    payload: Mapping[str, Any],
+    *,
+    key: str,
+    height: int | None = None,
+    compact: bool = False,
+    is_static: bool = False,
+    state_words: Mapping[str, str] | None = None,
+) -> str | None:
     """Draw ``trainvitals.charts.nodes.wall_payload(…)``; returns the name of the node picked, in the one run after the pick.
 
     height: pixels at most (None = as many as needed). compact: a strip without labels and legend, for the overview.
-    Names travel only while the browser does not have them.
+    is_static: to look at only, with a legend and without a button. state_words: state, or ``simulated``, in another language than
+    English. Names travel only while the browser does not have them.
     """
     state = st.session_state.get(key)
     held = state.get("names") if isinstance(state, Mapping) else None
-    data = {**payload, "max_height": height, "compact": compact}
+    words = {"states": dict(state_words or {})}
+    data = {**payload, "max_height": height, "compact": compact, "is_static": is_static, "words": words}
     if held == payload.get("names_hash"):
         data.pop("names", None)
         data.pop("groups", None)
