@@ -160,3 +160,9 @@ def test_every_room_stands_in_the_architecture():
     text = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
     for room in MAY_IMPORT:
         assert room in text, f"ARCHITECTURE.md does not name {room}"
+
+
+def test_no_two_test_files_have_one_name() -> None:
+    """pytest imports them by their names alone: of two, one would stop the collection of all."""
+    names = [path.name for path in (ROOT / "tests").rglob("*.py") if path.name not in ("__init__.py", "conftest.py")]
+    assert sorted(name for name in set(names) if names.count(name) > 1) == []
