@@ -109,6 +109,6 @@ def admit(asked: Asked, links: LinkBook, now_s: float, runs: Sequence[str], may_
 
 
 def _shown(told: str, allowed: Sequence[str]) -> tuple[str, ...]:
-    """What is asked for and allowed, in the wall's own order; words that are none are left out, and nothing at all means everything."""
-    asked = {word.strip() for word in told[:200].split(",")} & set(SHOWS)
-    return tuple(one for one in SHOWS if one in allowed and (one in asked or not asked))
+    """What is asked for and allowed, in the wall's own order; everything that is allowed where nothing of that is left."""
+    asked = {word.strip() for word in told[:200].split(",")} & set(allowed)
+    return tuple(one for one in SHOWS if one in (asked or allowed))

@@ -13,9 +13,9 @@ from trainvitals.web import wall_words, wall_zh
 from trainvitals.web.present import band, nodes_tile, tiles
 from trainvitals.web.view import RunView, Snapshot
 
-#: Of the tiles that stand beside a card of their own, or say what the band says already.
-_IN_BAND = frozenset({"Data age"})
-_OF_CARD = {"nodes": frozenset({"Nodes"}), "checkpoints": frozenset({"Verified checkpoint", "Safe checkpoint"})}
+#: Tiles that say what the band or a card of their own says already.
+_ELSEWHERE = frozenset({"Data age", "Nodes"})
+_CHECKPOINTS = frozenset({"Verified checkpoint", "Safe checkpoint"})
 
 
 def band_view(snapshot: Snapshot, run: RunView, now_ns: int, refresh_s: float, language: str) -> dict[str, Any]:
@@ -29,9 +29,9 @@ def band_view(snapshot: Snapshot, run: RunView, now_ns: int, refresh_s: float, l
 
 def tile_views(snapshot: Snapshot, run: RunView, now_ns: int, language: str, shows: Sequence[str]) -> list[dict[str, Any]]:
     """Numbers against what is usual, without those of cards that are not to be shown."""
-    hidden = _IN_BAND.union(*(labels for card, labels in _OF_CARD.items() if card not in shows))
+    hidden = _ELSEWHERE if "checkpoints" in shows else _ELSEWHERE | _CHECKPOINTS
     shown = [tile for tile in tiles(snapshot, run, now_ns) if tile["label"] not in hidden]
-    return [wall_zh.tile(tile, snapshot, run, now_ns) for tile in shown] if language == "zh" else shown
+    return [wall_zh.tile(tile, run, now_ns) for tile in shown] if language == "zh" else shown
 
 
 def strip_cells(run: RunView, language: str) -> list[dict[str, Any]]:

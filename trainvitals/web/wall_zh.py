@@ -25,7 +25,7 @@ WORDS: Mapping[VerdictWord, str] = {
 LABELS: Mapping[str, str] = {
     "Step": "步数", "Loss": "Loss", "Grad norm": "梯度范数", "Tokens/s": "Tokens/s", "Samples/s": "Samples/s",
     "TFLOP/s per GPU": "单卡 TFLOP/s", "Step time": "单步耗时", "Time left": "剩余时间", "Verified checkpoint": "已校验 checkpoint",
-    "Safe checkpoint": "安全 checkpoint", "Nodes": "节点",
+    "Safe checkpoint": "安全 checkpoint",
 }  # fmt: skip
 STATES: Mapping[str, str] = {
     "writing": "写入中", "staged": "写入中", "complete": "完整，未校验", "verifying": "校验中", "verified": "已校验", "incomplete": "不完整",
@@ -108,7 +108,8 @@ def _paused(run: RunView) -> str:
     control = run.control
     verb = "正在暂停" if control.state == "pausing" else "暂停"
     at = f"于第 {control.at_step:,} 步" if control.at_step is not None else ""
-    return f"由{_who(run)}{verb}{at}{_because(control.reason)}"
+    # The breaker's reason is what is open, and that is told in its own sentence.
+    return f"由{_who(run)}{verb}{at}{'' if control.source == 'breaker' else _because(control.reason)}"
 
 
 def _who(run: RunView) -> str:
@@ -153,7 +154,7 @@ def _automatic(run: RunView, word: VerdictWord) -> str:
     )
 
 
-def tile(shown: Mapping[str, Any], snapshot: Snapshot, run: RunView, now_ns: int) -> dict[str, Any]:
+def tile(shown: Mapping[str, Any], run: RunView, now_ns: int) -> dict[str, Any]:
     """A tile of ``present.tiles`` with its words in Chinese; numbers and tone stay."""
     label = str(shown["label"])
     value, context = str(shown["value"]), ""
@@ -165,8 +166,6 @@ def tile(shown: Mapping[str, Any], snapshot: Snapshot, run: RunView, now_ns: int
         context = _metric(label, shown, run)
     elif label == "Time left":
         value, context = _left(run)
-    elif label == "Nodes":
-        context = nodes_context(snapshot.nodes)
     else:
         value, context = _checkpoint(value, run, now_ns)
     return {**shown, "label": LABELS.get(label, label), "value": value, "context": context}
