@@ -77,10 +77,11 @@ def train(directory: Path, meeting: str, rank: int, wanted: dict) -> int:
         tell(refused=sentence)
         control.close()
         return control.exit_code
+    odd, odd_step = wanted.get("odd", ()), {"nan": float("nan"), "none": None, "huge": 2**70}.get(wanted.get("odd_step"))
     try:
         for step in range(steps):
             train_step(step)
-            answer = control.at_step(step)
+            answer = control.at_step(step if rank not in odd or step < 30 else odd_step)
             if answer != "continue":
                 tell(answer=answer, at=step)
                 break

@@ -255,6 +255,19 @@ def test_a_rank_that_dies_while_training_is_left_to_the_trainers_own_collectives
     assert job.told("lost") == [[], [], []]
 
 
+@pytest.mark.parametrize(("odd", "odd_step"), [([0], "nan"), ([2], "none"), ([0, 1, 2], "huge")])
+def test_a_step_that_is_none_ends_no_rank_and_is_counted_where_it_was_called(start, odd, odd_step):
+    job = start(steps=100_000, odd=odd, odd_step=odd_step)
+    job.until(lambda s: s.step is not None and s.step >= 29)
+    if len(odd) == 3:
+        job.ask("pause")
+        job.until(lambda s: s.state == "paused")
+        assert len(set(map(tuple, job.told("saved")))) == 1 and len(job.told("saved")[0]) == 1
+    job.ask("stop")
+    job.ends(0, 0, 0)
+    assert all(told[0] > 0 for rank, told in enumerate(job.told("failures")) if rank in odd or odd == [0])
+
+
 def test_the_loop_in_the_documentation_works_as_it_stands_there(start):
     page = (Path(__file__).parents[2] / "docs" / "control.md").read_text()
     documented = page[page.index("## On many ranks") :].split("```python\n")[1].split("```")[0]

@@ -22,7 +22,7 @@ from collections.abc import Callable
 from trainvitals.clock import Clock, SystemClock
 from trainvitals.control.conversation import Conversation
 from trainvitals.control.group import PARKED_END, Alone, Crew, PeersLost, exit_code_of
-from trainvitals.control.rules import Received, has_expired, is_bare, refusal_to_start, wants_save
+from trainvitals.control.rules import Received, has_expired, is_bare, refusal_to_start, wants_save, whole_step
 from trainvitals.control.telling import EventSink, Telling
 
 #: How long the loop waits, once, for the first look at the file; a hung file system must not keep training from starting.
@@ -57,7 +57,7 @@ class ControlClient:
         can_park: bool = False,
         crew: Crew | None = None,
     ) -> None:
-        self._errors = 0
+        self._errors = self._last_step = 0
         self._crew: Crew = crew if crew is not None else Alone(on_checkpoint, drain, while_held)
         self._can_park = bool(can_park)
         self._pause_without_checkpoint = pause_without_checkpoint
@@ -134,7 +134,7 @@ class ControlClient:
                 received is None
                 or received is self._handled
                 or os.getpid() != self._pid
-                or not self._is_time(received, int(step))
+                or not self._is_time(received, self._whole(step))
             ):
                 return False
             is_void = self._is_void(received)
@@ -169,12 +169,21 @@ class ControlClient:
             if os.getpid() != self._pid:
                 return "continue"  # a forked child has no thread and no say
             self._wait_for_first_look()
-            return self._obey(int(step))
+            return self._obey(self._whole(step))
         except PeersLost:
             raise
         except Exception as error:  # noqa: BLE001 - nothing may raise into the trainer; counted and put into the status
             self._kept(error)
             return "continue"
+
+    def _whole(self, step: object) -> int:
+        """What is no step (NaN, None) takes no pause away: the one after the last known stands in, so that it never passes for saved."""
+        try:
+            self._last_step = whole_step(step)
+        except Exception as error:  # noqa: BLE001 - a class of the trainer's own may raise anything; counted and put into the status
+            self._last_step = max(self._last_step, self._conversation.last_step) + 1
+            self._kept(error)
+        return self._last_step
 
     def _wait_for_first_look(self) -> None:
         """Once: a file system that hangs from the start must not cost these seconds at every step."""

@@ -15,7 +15,7 @@ from trainvitals.clock import Clock
 from trainvitals.control import files
 from trainvitals.control.records import UNDERSTANDS, UNDERSTANDS_PARKING, ControlRequest, ControlStatus
 from trainvitals.control.request import read_request, read_status
-from trainvitals.control.rules import CLOCK_SLACK_S, Received, has_expired, objection
+from trainvitals.control.rules import CLOCK_SLACK_S, MAX_STEP, Received, has_expired, objection
 from trainvitals.errors import TrainvitalsError
 
 HEARTBEAT_S = 1.0
@@ -73,8 +73,13 @@ class Conversation:
 
     def step_ended(self, step: object) -> None:
         """Remember the step for the heartbeat."""
-        self._step = step if type(step) is int and step >= 0 else self._step
+        self._step = step if type(step) is int and 0 <= step <= MAX_STEP else self._step
         self._step_s = self._clock.monotonic_s()
+
+    @property
+    def last_step(self) -> int:
+        """The last step that was one; 0 before there is one."""
+        return self._step or 0
 
     def change(
         self,

@@ -8,6 +8,8 @@ from trainvitals.control.records import ControlRequest
 
 #: Allowance for wall clocks that differ between dashboard and trainer.
 CLOCK_SLACK_S = 300.0
+#: Of a step: the words between ranks carry 64 bits, also for its negative.
+MAX_STEP = 2**62
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +24,14 @@ class Received:
     seen_s: float
     is_fresh: bool
     was_applied: bool = False
+
+
+def whole_step(step: object) -> int:
+    """The step as the words between ranks and the status file carry it. Raises ``ValueError``, and whatever its conversion raises."""
+    number = int(step)  # type: ignore[call-overload]
+    if not 0 <= number <= MAX_STEP:
+        raise ValueError("a step is a whole number from 0 to 2**62")
+    return int(number)
 
 
 def objection(request: ControlRequest, run: str, known_seq: int, known_id: str) -> str:

@@ -45,6 +45,7 @@ from trainvitals.control.group import (
     to_bytes,
     vote,
 )
+from trainvitals.control.rules import whole_step
 from trainvitals.control.telling import EventSink
 from trainvitals.hook.guard import Failures, Guarded, never_raises
 from trainvitals.hook.torch_world import from_anywhere, real
@@ -110,6 +111,7 @@ class GroupControl(Guarded):
         self._why_off = ""
         self._has_met = False
         self._met_at_s: float | None = None
+        self._last_step = 0
 
     @property
     def exit_code(self) -> int:
@@ -161,6 +163,7 @@ class GroupControl(Guarded):
             return False
         if channel is None:
             return client.wants_save(step) if client is not None else False
+        step = self._whole(step)
         try:
             if client is not None and self._leader is not None:
                 wanted = client.wants_save(step)
@@ -190,6 +193,7 @@ class GroupControl(Guarded):
             if client is not None:
                 client.step_ended(step)
             return self._answer
+        step = self._whole(step)
         try:
             if client is not None and self._leader is not None:
                 self._lead(client, self._leader, step)
@@ -209,6 +213,11 @@ class GroupControl(Guarded):
         """Say good-bye in the status file; on any rank, waits a few seconds at most. No collective."""
         if self._client is not None:
             self._client.close()
+
+    def _whole(self, step: object) -> int:
+        """Only at a meeting: the number of a step may lie on a GPU, and asking for it waits."""
+        self._last_step = self.failures.taken("step", whole_step, step, self._last_step + 1, self._recorder)
+        return self._last_step
 
     def _lead(self, client: ControlClient, leader: Leader, step: int) -> None:
         interval = 1  # before the first meeting no step was timed
