@@ -202,9 +202,8 @@ class ControlClient:
         while True:
             received = talk.received
             if received is None or received is self._handled:
-                if talk.state != "paused":
+                if talk.state != "paused" or self._hold(step):
                     return self._answer
-                self._hold(step)
                 continue
             request = received.request
             if not self._is_time(received, step):
@@ -221,11 +220,10 @@ class ControlClient:
                     talk.refuse(received, "it had expired before the step ended")
                     self._telling.record(received, "expired", step, "not carried out: expired")
                 continue
-            if request.desired == "stopped":
-                self._stop(received, step)
-                return self._answer
-            if request.desired == "paused":
-                self._pause(received, step)
+            if request.desired != "running":
+                (self._stop if request.desired == "stopped" else self._pause)(received, step)
+                if self._answer != "continue":
+                    return self._answer  # told as the end by now: a resume that came meanwhile is for the next start
                 continue
             was_paused = talk.state == "paused"
             if was_paused:
@@ -361,8 +359,8 @@ class ControlClient:
             self._errors += 1
             return f"{what} failed: {type(error).__name__}: {error}"[:500]
 
-    def _hold(self, step: int) -> None:
-        """Wait until something else is desired or the hold has lasted too long; the thread goes on with heartbeats."""
+    def _hold(self, step: int) -> bool:
+        """Wait until something else is desired or the hold has lasted too long (True: parked); the thread goes on with heartbeats."""
         talk, held = self._conversation, self._handled
         begun_s = self._clock.monotonic_s()
         while talk.received is held:
@@ -373,7 +371,7 @@ class ControlClient:
                 if self._can_park and held is not None:
                     if held.request.how != "hold":
                         self._park(held, step, "", reason, was_paused=True)
-                        return
+                        return True
                     begun_s = float("inf")  # whoever asks for a hold by name keeps it
                     continue
             else:
@@ -385,7 +383,8 @@ class ControlClient:
                 self._telling.record(held, "hold_ended", step, reason)
             self._telling.phase("end")
             talk.change(state="running", at_step=step, pause_ended=True)
-            return
+            break
+        return False
 
     def _kept(self, error: Exception) -> None:
         self._errors += 1

@@ -178,7 +178,8 @@ def _of_pending(
     request: ControlRequest, status: ControlStatus, now_ns: int, age_s: float, poll_s: float, sentence: str, supervisor: str
 ) -> str:
     what = request.action or request.desired
-    if status.ack_seq >= request.seq:
+    is_over = status.ended or status.state == "stopped"
+    if status.ack_seq >= request.seq and not is_over:
         if status.state in ("pausing", "stopping", "checkpointing", "resuming"):
             return sentence
         return f"Acknowledged ({what}, seq {request.seq}): the trainer acts when the step now running ends. {sentence}"
@@ -186,7 +187,7 @@ def _of_pending(
         return f"{sentence} Resume (seq {request.seq}) asked for; the supervisor on {supervisor} starts the trainer again."
     if _is_held(request, status, age_s):
         return f"{sentence} {_hold_words(request)}"
-    if status.ended:
+    if is_over:
         if request.desired == "running" and request.action != "checkpoint":
             return f"{sentence} It may start again (resume, seq {request.seq}, is waiting for it); nothing starts it from here."
         return f"Requested ({what}, seq {request.seq}); the trainer will see it when it starts again. {sentence}"
