@@ -7,7 +7,7 @@ from pathlib import Path
 
 from trainvitals.control import files
 from trainvitals.control.records import ControlRequest
-from trainvitals.control.request import read_request
+from trainvitals.control.request import claimed, read_request
 from trainvitals.errors import ControlError, InputError
 
 #: Requests in the history that are looked through, newest first.
@@ -25,7 +25,7 @@ def standing(run_dir: RunDir, request_id: str) -> ControlRequest | None:
     directory = files.control_dir(run_dir)
     try:
         # What a killed writer left under a name of its own was never asked.
-        names = [path.name for path in (directory / files.HISTORY_DIR).iterdir() if _number(path.name) >= 0]
+        names = [path.name for path in (directory / files.HISTORY_DIR).iterdir() if claimed(path.name) is not None]
     except FileNotFoundError:
         return None
     names.sort(key=_number, reverse=True)
@@ -51,5 +51,4 @@ def _request_in(directory: os.PathLike[str], name: str) -> ControlRequest | None
 
 
 def _number(name: str) -> int:
-    stem = name.removesuffix(".json")
-    return int(stem) if stem != name and stem.isascii() and stem.isdigit() and len(stem) < 20 else -1
+    return claimed(name) or 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -21,6 +22,8 @@ BREAKER = "breaker"
 BREAKER_ACTIONS = ("pause", "checkpoint")
 #: A claimed sequence number whose request never reached control.json belongs to a writer that died.
 STALE_CLAIM_S = 10.0
+#: A name in the history above this claims nothing: counting on from it would soon leave what the files can hold.
+MAX_CLAIM = 2**62
 
 RunDir = str | os.PathLike[str]
 
@@ -159,11 +162,22 @@ def submit(
         save=save if action == "pause" else None,
         how=present.how if action == "checkpoint" and desired == present.desired and not is_foreign else how,
     )
+    _check(request)
     if audit is not None:
         head = audit(request)
         request = replace(request, audit_n=head.n, audit_hash=head.hash)
     _claim_and_write(run_dir, request)
     return request
+
+
+def _check(request: ControlRequest) -> None:
+    """What nobody could read back must not replace what everybody can."""
+    try:
+        ControlRequest.from_json(request.to_json())
+    except InputError as error:
+        raise ControlError(
+            f"Nothing was asked: the numbers in the control directory are no longer usable ({error}) Take the files with such numbers away."
+        ) from error
 
 
 def _claim_and_write(run_dir: RunDir, request: ControlRequest) -> None:
@@ -206,8 +220,13 @@ def _newest_dead_claim(run_dir: RunDir, present_seq: int) -> int:
     now_s = files.file_system_time_s(files.control_dir(run_dir) / files.HISTORY_DIR)
     dead = 0
     for seq, path in _entries(run_dir):
-        if seq > present_seq and now_s - path.stat().st_mtime > STALE_CLAIM_S:
-            dead = max(dead, seq)
+        if seq <= present_seq:
+            continue
+        with contextlib.suppress(FileNotFoundError):
+            found = path.lstat()  # of the name itself, which may be a link to nowhere
+            # The first can be set to any day, the second cannot.
+            if now_s - min(found.st_mtime, found.st_ctime) > STALE_CLAIM_S:
+                dead = max(dead, seq)
     return dead
 
 
@@ -217,8 +236,17 @@ def _entries(run_dir: RunDir) -> Iterator[tuple[int, Path]]:
     except OSError:
         return
     for path in paths:
-        if path.suffix == ".json" and path.stem.isascii() and path.stem.isdigit():
-            yield int(path.stem), path
+        seq = claimed(path.name)
+        if seq is not None:
+            yield seq, path
+
+
+def claimed(name: str) -> int | None:
+    """The sequence number that a name in the history claims; None when it can claim none."""
+    stem = name.removesuffix(".json")
+    if stem == name or not stem.isascii() or not stem.isdigit() or len(stem) > len(str(MAX_CLAIM)):
+        return None
+    return int(stem) if int(stem) <= MAX_CLAIM else None
 
 
 def _request_id() -> str:
