@@ -57,7 +57,7 @@ def test_nodes_are_blamed_for_a_day_or_until_a_person_lets_a_run_go_on_that_hold
     ended = Start(1, T, ended_ns=T, bad_nodes="n2,n3")
     assert blamed(History((ended,)), T + S) == ("n2", "n3")
     assert blamed(History((ended,)), T + BLAMED_NS + S) == ()
-    assert blamed(History((ended,), forgiven_ns=T + S), T + 2 * S) == ()
+    assert blamed(History((ended,), forgiven=1), T + 2 * S) == ()
     assert blamed(History((Start(1, T, ended_ns=T, bad_nodes="x;y"),)), T) == ()
 
 

@@ -57,7 +57,7 @@ Decision = Begin | Wait | Hold | GiveUp | Done
 
 
 def decide(history: History, settings: SupervisorSettings, now_ns: int, chance: float = 0.5) -> Decision:
-    """``chance``: 0 to 1, of the jitter. Only for a history whose last start is over."""
+    """``chance``: 0 to 1, of the jitter. Only for a history whose last start is over, and that is ``not_ahead_of`` now."""
     last = history.last
     if last is None:
         return Begin("the first start")
@@ -87,7 +87,7 @@ def _since_a_person(history: History) -> list[Start]:
     """Deaths in a row that nobody wished, since a person last let it go on."""
     found: list[Start] = []
     for one in reversed(history.starts):
-        if one.kind in _WISHED or (one.ended_ns or 0) <= history.released_ns:
+        if one.kind in _WISHED or one.number <= history.released:
             break
         found.insert(0, one)
     return found
@@ -123,8 +123,9 @@ def _length(since: Sequence[Start], holds: Callable[[Start], bool]) -> int:
 
 
 def _budget(history: History, since: Sequence[Start], settings: SupervisorSettings, now_ns: int) -> Hold | None:
-    from_ns = max(now_ns - DAY_NS, history.released_ns)
-    deaths = [one for one in history.starts if one.kind not in _WISHED and (one.ended_ns or 0) > from_ns]
+    from_ns = now_ns - DAY_NS
+    new = (one for one in history.starts if one.number > history.released and one.kind not in _WISHED)
+    deaths = [one for one in new if (one.ended_ns or 0) > from_ns]
     if len(deaths) > settings.restarts_per_day:
         return Hold(
             f"{len(deaths) - 1} restarts in 24 h, which is all that restarts_per_day allows; the last end: {since[-1].sentence}",
@@ -137,7 +138,7 @@ def _back_off(since: Sequence[Start], settings: SupervisorSettings, now_ns: int,
     last = since[-1]
     in_place = _length(since, lambda one: one.safe_step == last.safe_step)
     wait_s = min(settings.back_off_max_s, settings.back_off_s * 2.0 ** min(in_place - 1, 40))
-    until_ns = (last.ended_ns or now_ns) + round(wait_s * (1 + JITTER * (2 * chance - 1)) * 1e9)
+    until_ns = min(last.ended_ns or now_ns, now_ns) + round(wait_s * (1 + JITTER * (2 * chance - 1)) * 1e9)
     if until_ns <= now_ns:
         return Begin(f"starting again after: {last.sentence}")
     return Wait(until_ns, f"starting again in {(until_ns - now_ns) / 1e9:.0f} s after: {last.sentence}")

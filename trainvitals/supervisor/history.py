@@ -83,16 +83,16 @@ class Wish:
 @dataclass(frozen=True)
 class History:
     """starts: oldest first. held: why nothing is started until a person resumes, "" = nothing. hold_seq: number of the control
-    request that says so, None = it could not be written yet. released_ns: when a person last let it go on;
-    forgiven_ns: when one last did so after a hold, so that what it was held for may be tried again. peak_step: highest step
-    ever. curve: newest (step, loss) before the last death; usual_rate: throughput then."""
+    request that says so, None = it could not be written yet. released: number of the last start that a person had seen when one let
+    it go on (a number, as clocks are set back and those of other hosts are ahead); forgiven: the same after a hold, so that what
+    it was held for may be tried again. peak_step: highest step ever. curve: newest (step, loss) before the last death; usual_rate: throughput then."""
 
     starts: tuple[Start, ...] = ()
     held: str = ""
     held_rule: str = ""
     hold_seq: int | None = None
-    released_ns: int = 0
-    forgiven_ns: int = 0
+    released: int = 0
+    forgiven: int = 0
     peak_step: int | None = None
     curve: tuple[tuple[int, float], ...] = ()
     usual_rate: float | None = None
@@ -107,6 +107,18 @@ class History:
         """The same with a start added, or put in the place of the one with its number."""
         kept = tuple(one for one in self.starts if one.number != start.number)
         return replace(self, starts=(*kept, start)[-MAX_STARTS:])
+
+    def not_ahead_of(self, now_ns: int) -> History:
+        """The same without an end in the future: a clock that was set back must not make a wait as long as its jump."""
+        if all(one.ended_ns is None or one.ended_ns <= now_ns for one in self.starts):
+            return self
+        kept = (one if one.ended_ns is None else replace(one, ended_ns=min(one.ended_ns, now_ns)) for one in self.starts)
+        return replace(self, starts=tuple(kept))
+
+    def seen_by_a_person(self, *, is_hold: bool = False) -> History:
+        """The same, with all ends so far known to somebody who lets the run go on."""
+        last = self.last.number if self.last is not None else 0
+        return replace(self, released=last, forgiven=last if is_hold else self.forgiven)
 
 
 def load(run_dir: str) -> History:

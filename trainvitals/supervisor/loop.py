@@ -25,7 +25,7 @@ from trainvitals.supervisor.history import History, Start
 from trainvitals.supervisor.progress import size_of_hook_file
 from trainvitals.supervisor.recovery import usual_s
 from trainvitals.supervisor.roads import road_of
-from trainvitals.supervisor.running import Running, exit_file_of, log_of
+from trainvitals.supervisor.running import Running, exit_file_of, find_again, log_of
 from trainvitals.supervisor.slurm_nodes import Plan
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ class Supervisor:
         self._desk = Desk(run, clock)
         self._road = road_of(run, settings, clock, self._desk, self._environment, self._command)
         self._hashes = HashStore(str(Path(run.dir) / "checkpoint_hashes"))
-        self._mark = process.mark_of(run.dir)
+        self._mark = ""
         self._history = History()
         self._running: Running | None = None
         self._healing: Healing | None = None
@@ -66,7 +66,7 @@ class Supervisor:
         """Raises ``TrainvitalsError`` when another one supervises this run, or what is remembered cannot be read."""
         with lock.hold(self._run.dir):
             supervised.make_directories(self._run.dir)
-            self._history = history.load(self._run.dir)
+            self._mark, self._history = process.mark_of(self._run.dir), history.load(self._run.dir)
             self._adopt()
             try:
                 while True:
@@ -199,7 +199,9 @@ class Supervisor:
             return None
         if request is not None and wishes.is_to_end(self._run, request) and not self._history.held:
             return self._stopped(request)
-        decision = decide(self._history, self._settings, self._clock.time_ns(), self._chance)
+        now_ns = self._clock.time_ns()
+        self._remember(self._history.not_ahead_of(now_ns))
+        decision = decide(self._history, self._settings, now_ns, self._chance)
         if isinstance(decision, Done):
             self._desk.tell("done", decision.reason)
             return decision.code
@@ -210,7 +212,7 @@ class Supervisor:
             self._hold(decision.reason, decision.rule)
             return None
         if isinstance(decision, Wait):
-            self._desk.tell_once(decision.reason.partition(" in ")[0] + str(decision.until_ns), "waiting", decision.reason)
+            self._desk.tell_once(f"waiting{decision.until_ns}", "waiting", decision.reason)
             return None
         return self._begin(decision.reason)
 
@@ -221,14 +223,11 @@ class Supervisor:
             return 0
         self._desk.tell_once(who, "stopped", f"{who}; waiting until somebody resumes the run")
         # Whatever died before, the person who resumes it has seen it.
-        if self._history.released_ns < request.issued_at_ns:
-            self._history = replace(self._history, released_ns=max(self._clock.time_ns(), request.issued_at_ns))
-            self._save()
+        self._remember(self._history.seen_by_a_person())
         return None
 
     def _hold(self, reason: str, rule: str = "") -> None:
-        self._history = replace(self._history, held=reason, held_rule=rule, hold_seq=None)
-        self._save()
+        self._remember(replace(self._history, held=reason, held_rule=rule, hold_seq=None))
         text = f"not starting it again: {reason.rstrip('.')}. To go on: python -m trainvitals control resume {self._run.dir} --by YOU --reason WHY"
         nodes = self._history.last.nodes if self._history.last is not None else 0
         self._desk.tell("held", text, severity="critical", rule=rule, reason=reason, road=self._road.name, nodes=nodes)
@@ -239,25 +238,30 @@ class Supervisor:
         self._due["ask"] = self._clock.monotonic_s() + ASK_AGAIN_S
         asked = self._desk.ask("stop", ME, self._history.held)
         if asked is not None:
-            self._history = replace(self._history, hold_seq=asked.seq)
-            self._save()
+            self._remember(replace(self._history, hold_seq=asked.seq))
 
     def _is_released(self, request: ControlRequest | None) -> bool:
         if self._history.hold_seq is None:
             if self._clock.monotonic_s() >= self._due["ask"]:
                 self._ask_to_stop()
             return False
-        if request is None or request.desired == "stopped" or request.seq <= self._history.hold_seq:
+        if request is None or request.seq <= self._history.hold_seq:
+            return False
+        if request.desired != "running":
+            if request.desired == "paused":
+                who = f"{request.by or 'somebody'} asked for a {request.action or 'pause'}"
+                self._desk.tell_once(
+                    f"{request.seq}", "kept_held", f"{who}; it is held all the same, until somebody resumes the run"
+                )
             return False
         self._release(f"resumed by {request.by or 'somebody'}: {request.reason or 'no reason given'}")
         return True
 
     def _release(self, why: str) -> None:
-        if self._history.held:
-            self._history = replace(self._history, forgiven_ns=self._clock.time_ns())
+        is_hold = bool(self._history.held)
+        if is_hold:
             self._desk.tell("released", why)
-        self._history = replace(self._history, held="", held_rule="", hold_seq=None, released_ns=self._clock.time_ns())
-        self._save()
+        self._remember(replace(self._history.seen_by_a_person(is_hold=is_hold), held="", held_rule="", hold_seq=None))
 
     # -- starting -----------------------------------------------------------------------------------------------------
 
@@ -298,8 +302,7 @@ class Supervisor:
         start = self._road.stamped(Start(
             number, self._clock.time_ns(), path, step, skip, host=socket.gethostname(), hook_offset=size_of_hook_file(self._run.dir)
         ), plan)  # fmt: skip
-        self._history = replace(self._history.with_start(start), wish=None)
-        self._save()
+        self._remember(replace(self._history.with_start(start), wish=None))
         try:
             argv = self._road.command(self._command, start, plan, mark)
             own = process.start(
@@ -307,10 +310,8 @@ class Supervisor:
                 {**self._environment, **self._road.variables(start, plan)},
             )  # fmt: skip
         except InputError as error:
-            self._history = self._history.with_start(
-                replace(start, ended_ns=self._clock.time_ns(), kind="disk_full", sentence=str(error).rstrip("."))
-            )
-            self._save()
+            failed = replace(start, ended_ns=self._clock.time_ns(), kind="disk_full", sentence=str(error).rstrip("."))
+            self._remember(self._history.with_start(failed))
             return None
         start = replace(start, pid=own.pid, began=own.began)
         self._keep(start, is_news=True)
@@ -337,11 +338,7 @@ class Supervisor:
         last = self._history.last
         if last is None or last.is_over:
             return
-        mark = f"{self._mark}/{last.number}."
-        own = process.Process(last.pid, last.began) if last.pid else None
-        if own is None or not process.is_alive(own):
-            found = process.session_leader([pid for pid, of in process.members(mark).items() if of == mark])
-            own = found or own or process.Process(0, 1)
+        own, mark = find_again(last, self._mark)
         if last.host and last.host != socket.gethostname() and not self._road.is_outside:
             raise TrainvitalsError(
                 f"Attempt {last.number} was started on {last.host} and nobody wrote how it ended; run the supervisor there, or, when "
@@ -373,8 +370,7 @@ class Supervisor:
             self._desk.tell(state, text, request=request)
 
     def _save_wish(self, wish: history.Wish) -> None:
-        self._history = replace(self._history, wish=wish)
-        self._save()
+        self._remember(replace(self._history, wish=wish))
         self._desk.audit("rollback_taken", {"to": wish.to, "skip_samples": wish.skip_samples, "reason": wish.reason}, by=wish.by)
 
     def _let_run(self, wish: history.Wish) -> bool:
@@ -388,6 +384,11 @@ class Supervisor:
         self._history = self._history.with_start(start)
         if is_news or now_s >= self._due["save"]:
             self._due["save"] = now_s + SAVE_EVERY_S
+            self._save()
+
+    def _remember(self, history_now: History) -> None:
+        if history_now != self._history:
+            self._history = history_now
             self._save()
 
     def _save(self) -> None:

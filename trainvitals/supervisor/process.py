@@ -36,9 +36,14 @@ class Process:
 
 
 def mark_of(run_dir: str) -> str:
-    """What all starts of this run directory have in common; the number of the start follows it."""
+    """What all starts of this run directory have in common; the number of the start follows it. The path alone would not do: in
+    containers that share the host's process ids, everybody's run may be ``/workspace/run``. Raises ``InputError``."""
     real = os.path.realpath(run_dir)
-    return hashlib.sha256(os.fsencode(real)).hexdigest()[:16]
+    try:
+        seen = Path(real).stat()
+    except OSError as error:
+        raise InputError(f"Cannot look at the run directory {run_dir}: {error.strerror or error}.") from error
+    return hashlib.sha256(os.fsencode(f"{seen.st_dev}:{seen.st_ino}:{real}")).hexdigest()[:16]
 
 
 def start(command: Sequence[str], log: Path, exit_file: Path, mark: str, environment: Mapping[str, str]) -> Process:
@@ -97,20 +102,21 @@ def exit_code(process: Process, exit_file: Path) -> int | None:
 
 def members(mark: str) -> Mapping[int, str]:
     """Process id -> the whole mark, of every process of this user that a start with this beginning of a mark left or has."""
-    wanted = f"{MARK}={mark}".encode()
     found: dict[int, str] = {}
     for entry in os.scandir("/proc"):
-        if not entry.name.isdigit() or int(entry.name) == os.getpid():
-            continue
-        try:
-            environment = Path(entry.path, "environ").read_bytes()
-        except OSError:
-            continue  # ended meanwhile, or somebody else's
-        for one in environment.split(b"\0"):
-            if one.startswith(wanted):
-                found[int(entry.name)] = one.split(b"=", 1)[1].decode("ascii", "replace")
-                break
-    return MappingProxyType(found)
+        if entry.name.isdigit() and int(entry.name) != os.getpid() and (own := mark_in(int(entry.name))).startswith(mark):
+            found[int(entry.name)] = own
+    return MappingProxyType({pid: own for pid, own in found.items() if own})
+
+
+def mark_in(pid: int) -> str:
+    """The whole mark that a process of this user was started with; "" = none, or it is not there."""
+    try:
+        environment = Path(f"/proc/{pid}/environ").read_bytes()
+    except OSError:
+        return ""  # ended meanwhile, or somebody else's
+    own = next((one for one in environment.split(b"\0") if one.startswith(MARK.encode() + b"=")), b"")
+    return own.partition(b"=")[2].decode("ascii", "replace")
 
 
 def session_leader(pids: Sequence[int]) -> Process | None:

@@ -132,6 +132,7 @@ class Progress:
 
     def _step(self, record: Step) -> None:
         now_ns = self._clock.time_ns()
+        self.end_reason = ""  # it was told too early: this step came after it
         previous, before_ns = self.last_step, self.last_step_ns
         if self.first_step is None:
             self.first_step, self.first_step_ns = record.step, now_ns

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 from trainvitals.clock import Clock
-from trainvitals.control import ControlStatus, read_status
+from trainvitals.control import ControlStatus, read_request, read_status
 from trainvitals.errors import ControlError, InputError
 from trainvitals.settings import RunSettings, SupervisorSettings
 from trainvitals.supervisor import process
@@ -22,8 +23,9 @@ EXITS_DIR = "logs/exits"
 STATUS_EVERY_S = 2.0
 #: A trainer that was killed must be gone by then, or its keeper is.
 GONE_S = 5.0
-#: A heartbeat older than this says nothing of now.
+#: A heartbeat that has not changed for so long says nothing of now.
 HEARTBEAT_S = 60.0
+NOBODY = Process(0, 1)
 _WAITING = frozenset({"paused", "pausing", "resuming", "checkpointing"})
 
 
@@ -35,6 +37,18 @@ def log_of(run_dir: str, number: int) -> Path:
 def exit_file_of(run_dir: str, number: int) -> Path:
     """Where the keeper writes how the trainer ended."""
     return Path(run_dir) / EXITS_DIR / f"attempt-{number:05d}.json"
+
+
+def find_again(start: Start, mark: str) -> tuple[Process, str]:
+    """(what a supervisor before this one started, its mark). mark: of the run. A process that is gone stands for what is not found."""
+    own = Process(start.pid, start.began) if start.pid else NOBODY
+    whole = f"{mark}/{start.number}."
+    is_alive = process.is_alive(own)
+    told = process.mark_in(own.pid) if is_alive else ""
+    if is_alive and (not told or told.endswith(f"/{start.number}.")):
+        return own, told or whole  # the run directory may have had another path then
+    found = process.session_leader([pid for pid, of in process.members(whole).items() if of == whole])
+    return found or (NOBODY if is_alive else own), whole
 
 
 class Running:
@@ -53,6 +67,9 @@ class Running:
         self._since_s = clock.monotonic_s()
         self._status: ControlStatus | None = None
         self._status_due_s = 0.0
+        self._beat = (0, 0)
+        self._beat_s = -HEARTBEAT_S
+        self._is_own_beat = False
         self._kill_at_s: float | None = None
         self._was_killed = False
 
@@ -60,6 +77,7 @@ class Running:
         """Read what is new; whether a mark of its life is (first step, resumed, …)."""
         progress, before = self.progress, self.start
         progress.look()
+        self._heard()  # all the time: whether a heartbeat changes is known only by whoever saw the one before
         self.start = replace(
             before,
             first_step=progress.first_step if progress.first_step is not None else before.first_step,
@@ -100,7 +118,18 @@ class Running:
 
     def _is_waiting(self) -> bool:
         status = self._heard()
-        return status is not None and status.state in _WAITING
+        if status is not None:
+            return status.state in _WAITING
+        # Its status may not reach the disk, which is no reason to end it: what a pause stopped gets nowhere, alive or not.
+        last = self._status
+        return last is not None and self._is_own_beat and last.state == "paused" and not last.ended and self._is_to_pause()
+
+    def _is_to_pause(self) -> bool:
+        try:
+            request = read_request(self._run.dir)
+        except (InputError, ControlError, OSError):
+            return False
+        return request is not None and request.desired == "paused"
 
     def obeys(self) -> bool:
         """Whether the trainer trains and hears what the control file asks."""
@@ -111,13 +140,22 @@ class Running:
         now_s = self._clock.monotonic_s()
         if now_s >= self._status_due_s:
             self._status_due_s = now_s + STATUS_EVERY_S
-            try:
-                self._status = read_status(self._run.dir)
-            except (InputError, ControlError, OSError):
-                self._status = None
-        status = self._status
-        is_fresh = status is not None and self._clock.time_ns() - status.heartbeat_ns < HEARTBEAT_S * 1e9
-        return status if is_fresh and status is not None and not status.ended else None
+            with contextlib.suppress(InputError, ControlError, OSError):  # what was heard last grows old by itself
+                self._hear(read_status(self._run.dir), now_s)
+        is_fresh = now_s - self._beat_s < HEARTBEAT_S
+        return self._status if is_fresh and self._status is not None and not self._status.ended else None
+
+    def _hear(self, status: ControlStatus | None, now_s: float) -> None:
+        """A heartbeat lives while it changes: the trainer's clock may be another host's, or have been set. Only the first one is told
+        by its time, as an earlier start may have left it."""
+        self._status = status
+        if status is None or (beat := (status.heartbeat_seq, status.heartbeat_ns)) == self._beat:
+            return
+        is_first, self._beat = self._beat == (0, 0), beat
+        is_recent = abs(self._clock.time_ns() - status.heartbeat_ns) < HEARTBEAT_S * 1e9
+        if not is_first or is_recent:
+            self._beat_s = now_s
+        self._is_own_beat = self._is_own_beat or not is_first
 
     def went_elsewhere(self) -> tuple[str, bool]:
         """(sentence, whether it lies behind what it was told); "" while that is not known, or all is well."""

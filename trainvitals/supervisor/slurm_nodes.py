@@ -61,7 +61,7 @@ def blamed(history: History, now_ns: int) -> tuple[str, ...]:
             {
                 name
                 for start in history.starts
-                if start.ended_ns is not None and start.ended_ns > max(history.forgiven_ns, now_ns - BLAMED_NS)
+                if start.number > history.forgiven and start.ended_ns is not None and start.ended_ns > now_ns - BLAMED_NS
                 for name in start.bad_nodes.split(",")
                 if is_node(name)
             }

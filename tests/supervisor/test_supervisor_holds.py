@@ -1,0 +1,205 @@
+"""What ends a hold and what does not, whatever the clocks of this host and of the others say; and whose processes are whose."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.supervisor.tools import QUICK, Place, wait_until
+from trainvitals.clock import ManualClock, SystemClock
+from trainvitals.control import ControlStatus, files, submit
+from trainvitals.control.audited import ask
+from trainvitals.settings import RunSettings, SupervisorSettings
+from trainvitals.supervisor import history, process
+from trainvitals.supervisor.decide import Begin, Wait, decide
+from trainvitals.supervisor.history import History, Start
+from trainvitals.supervisor.process import Process
+from trainvitals.supervisor.progress import Progress
+from trainvitals.supervisor.road import Road
+from trainvitals.supervisor.running import NOBODY, Running, find_again, log_of
+
+S = 10**9
+HOUR_NS = 3_600 * S
+
+
+class Ahead(SystemClock):
+    """The clock of a host that is an hour ahead."""
+
+    def time_ns(self) -> int:
+        return super().time_ns() + HOUR_NS
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    return Place(tmp_path, more=["--steps", "60"])
+
+
+@pytest.mark.parametrize(
+    ("by", "source", "then"), [("eve", "cli", "pause"), ("breaker", "breaker", "pause"), ("eve", "cli", "checkpoint")]
+)
+def test_a_hold_ends_by_a_resume_only(place: Place, by: str, source: str, then: str) -> None:
+    place.more += ["--faults", "killed@5,killed@5,killed@5"]
+    with place.running():
+        wait_until(lambda: place.history.hold_seq is not None, "the hold")
+        ask(str(place.run_dir), "small", action="pause", by=by, source=source, reason="keep it down")
+        if then != "pause":
+            ask(str(place.run_dir), "small", action=then, by=by, source=source, reason="one more")
+        wait_until(lambda: "kept_held" in place.states(), "the supervisor's answer")
+        assert len(place.history.starts) == 3 and place.history.held
+        assert "released" not in place.states()
+        ask(str(place.run_dir), "small", action="resume", by="eve", source="cli", reason="go on")
+        wait_until(lambda: place.codes == [0], "the end")
+    assert place.kinds == ["killed"] * 3 + ["finished"]
+
+
+def test_a_stop_from_a_host_whose_clock_is_ahead_forgives_nothing_that_dies_after_the_resume(place: Place) -> None:
+    place.more += ["--faults", ",".join(["killed@5"] * 60)]
+    with place.running():
+        wait_until(lambda: place.history.hold_seq is not None, "the hold")
+        for action in ("resume", "stop"):
+            ask(str(place.run_dir), "small", action=action, by="eve", source="cli", reason="look", clock=Ahead())
+        wait_until(lambda: "stopped" in place.states() or place.states().count("held") == 2, "the stop, or the next hold")
+        before = len(place.history.starts)
+        ask(str(place.run_dir), "small", action="resume", by="eve", source="cli", reason="go on", clock=Ahead())
+        wait_until(lambda: place.states()[-1] == "held" and len(place.history.starts) > before, "the next hold")
+        assert len(place.history.starts) <= before + 3
+
+
+def test_a_clock_that_was_set_back_after_a_death_makes_no_wait_longer() -> None:
+    settings = SupervisorSettings()
+    now_ns = 1_800_000_000 * S
+    ended = Start(1, now_ns, first_step=1, ended_ns=now_ns + 8 * HOUR_NS, kind="killed", sentence="why", safe_step=10)
+    kept = History((ended,)).not_ahead_of(now_ns)
+    decision = decide(kept, settings, now_ns)
+    assert isinstance(decision, Wait) and decision.until_ns == now_ns + 5 * S
+    later_ns = now_ns + 6 * S
+    assert isinstance(decide(kept.not_ahead_of(later_ns), settings, later_ns), Begin)
+    assert kept.not_ahead_of(later_ns) is kept
+
+
+def test_a_supervisor_whose_clock_was_set_back_starts_the_trainer_in_time(place: Place) -> None:
+    ended = Start(1, time.time_ns(), first_step=1, ended_ns=time.time_ns() + 8 * HOUR_NS, kind="killed", sentence="why")
+    history.save(str(place.run_dir), History((ended,)))
+    assert place.supervisor().run() == 0
+    assert place.kinds == ["killed", "finished"]
+
+
+# -- whose processes ----------------------------------------------------------------------------------------------------
+
+
+def test_another_directory_at_the_same_path_is_another_run(place: Place, tmp_path: Path) -> None:
+    """As in containers that share the process ids of their host: there everybody's run may be ``/workspace/run``."""
+    before = process.mark_of(str(place.run_dir))
+    assert process.mark_of(f"{place.run_dir}/../run") == before
+    other = process.start(
+        [sys.executable, "-c", "import time; time.sleep(600)"],
+        tmp_path / "log",
+        tmp_path / "exit",
+        f"{before}/1.",
+        dict(os.environ),
+    )
+    try:
+        place.run_dir.rename(tmp_path / "elsewhere")
+        place.run_dir.mkdir()
+        assert process.mark_of(str(place.run_dir)) != before
+        assert place.supervisor().run() == 0
+        assert process.is_alive(other) and len(process.members(f"{before}/")) == 2
+    finally:
+        process.kill_all(None, f"{before}/")
+
+
+def test_what_runs_is_found_again_by_its_own_mark_and_a_stranger_with_its_number_is_left_alone(tmp_path: Path) -> None:
+    own = process.start(
+        [sys.executable, "-c", "import time; time.sleep(600)"],
+        tmp_path / "log",
+        tmp_path / "exit",
+        "01234567/7.",
+        dict(os.environ),
+    )
+    try:
+        assert find_again(Start(7, 0, pid=own.pid, began=own.began), "89abcdef") == (own, "01234567/7.")
+        assert find_again(Start(7, 0), "01234567") == (own, "01234567/7.")
+        assert find_again(Start(8, 0, pid=own.pid, began=own.began), "89abcdef") == (NOBODY, "89abcdef/8.")
+    finally:
+        process.kill_all(None, "01234567/")
+
+
+# -- what the trainer says ----------------------------------------------------------------------------------------------
+
+
+def test_a_training_that_goes_on_after_its_good_bye_has_not_ended(tmp_path: Path) -> None:
+    end = '{"type":"event","kind":"attempt_end","time_ns":1,"data":{"reason":"stopped: parked"}}\n'
+    progress = Progress(str(tmp_path), tmp_path / "log", ManualClock())
+    (tmp_path / "metrics.rank00000.jsonl").write_text(end)
+    progress.look()
+    assert progress.end_reason == "stopped: parked"
+    (tmp_path / "metrics.rank00000.jsonl").write_text(end + '{"type":"step","step":5,"time_ns":1,"values":{"loss":1.0}}\n')
+    progress.look()
+    assert progress.end_reason == ""
+
+
+class Paused:
+    """A trainer on a host whose clock differs by ``skew_s``, as its supervisor sees it."""
+
+    def __init__(self, run_dir: Path, skew_s: float) -> None:
+        self.clock, self.run_dir, self.skew_s, self.beats = ManualClock(), run_dir, skew_s, 0
+        files.make_directories(run_dir)
+        log_of(str(run_dir), 1).parent.mkdir()
+        run = RunSettings(name="small", dir=str(run_dir))
+        settings = replace(QUICK, hang_s=100.0)
+        self.running = Running(run, settings, Start(1, 0, first_step=1, last_step=5), Process(1, 1), "mark", self.clock, Road())
+
+    def beat(self, state: str) -> None:
+        self.beats += 1
+        heartbeat_ns = self.clock.time_ns() + round(self.skew_s * S)
+        status = ControlStatus(run="small", state=state, heartbeat_ns=heartbeat_ns, heartbeat_seq=self.beats)
+        files.replace(self.run_dir / "control" / files.STATUS_FILE, status.to_json().encode(), files.STATUS_MODE)
+
+    def hangs_after(self, seconds: int, state: str = "") -> str:
+        """Looked at each second; state: what it says each second, "" = its status reaches no disk."""
+        for _ in range(seconds):
+            self.clock.advance(1)
+            if state:
+                self.beat(state)
+            self.running.look()
+            if why := self.running.hangs():
+                return why
+        return ""
+
+
+@pytest.mark.parametrize("skew_s", [-3_600.0, -90.0, 0.0, 90.0, 3_600.0])
+def test_a_paused_trainer_is_no_hanging_one_whatever_its_clock_says(tmp_path: Path, skew_s: float) -> None:
+    trainer = Paused(tmp_path, skew_s)
+    trainer.beat("running")
+    assert trainer.hangs_after(400, "paused") == ""
+    assert "no step after step 5" in trainer.hangs_after(400, "running")
+
+
+def test_a_paused_trainer_whose_status_reaches_no_disk_is_left_alone_until_it_is_asked_to_go_on(tmp_path: Path) -> None:
+    trainer = Paused(tmp_path, 0)
+    submit(tmp_path, "small", action="pause", by="eve", source="cli", reason="hold")
+    assert trainer.hangs_after(10, "paused") == ""
+    assert trainer.hangs_after(1_000) == ""
+    submit(tmp_path, "small", action="resume", by="eve", source="cli", reason="go on")
+    assert "no step" in trainer.hangs_after(400)
+
+
+def test_what_an_earlier_start_left_as_its_state_excuses_no_hang(tmp_path: Path) -> None:
+    trainer = Paused(tmp_path, 0)
+    trainer.beat("paused")
+    submit(tmp_path, "small", action="pause", by="eve", source="cli", reason="hold")
+    trainer.clock.advance(200)
+    assert "no step" in trainer.hangs_after(400)
+
+
+def test_the_heartbeat_of_a_host_that_is_ahead_grows_old_like_any_other(tmp_path: Path) -> None:
+    trainer = Paused(tmp_path, 3_600.0)
+    assert trainer.hangs_after(90, "running") == ""
+    assert trainer.running.obeys()
+    trainer.clock.advance(90)
+    assert not trainer.running.obeys()
