@@ -142,7 +142,9 @@ def submit(
     desired = ACTIONS[action] or (status.desired if is_foreign and status is not None else present.desired)
     was_refused = status is not None and status.refused_seq == present.seq
     is_over = present.expires_at_ns is not None and present.expires_at_ns < now_ns
-    is_as_wanted = desired == present.desired and (how is None or how == present.how)
+    # What a person wants to end is not kept alive by the breaker.
+    is_as_wanted = desired == present.desired or (source == BREAKER and action == "pause" and present.desired == "stopped")
+    is_as_wanted = is_as_wanted and (how is None or how == present.how)
     stands = is_as_wanted and not is_foreign and not was_refused and not is_over
     if stands and action != "checkpoint":
         return present

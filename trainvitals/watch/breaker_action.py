@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, replace
 from typing import Any
 
 from trainvitals.control.audited import Asked, ask
 from trainvitals.control.records import ControlStatus
 from trainvitals.control.request import read_status
 from trainvitals.detect.findings import format_duration
-from trainvitals.errors import ControlError
+from trainvitals.errors import InputError, TrainvitalsError
 from trainvitals.identity import event_id
+from trainvitals.incidents.grouping import finding_from_mapping
 from trainvitals.incidents.retention import PauseSave
 from trainvitals.records import Event, Finding, Severity
 from trainvitals.settings import RunSettings
 
 #: A trip on older data than this is history (a back-fill, a watchdog that was down): nobody is paused for it.
 STALE_AFTER_S = 60.0
+#: Between two tries of a pause that was refused: what stood in its way (a request at the same moment, a full disk) may be over.
+TRY_AGAIN_S = (1.0, 5.0)
+REFUSED = "refused"
 
 
 class BreakerAction:
@@ -38,8 +43,9 @@ class BreakerAction:
             "decision": decision, "mode": self.mode, "reason": reason, "finding": trip.id, "rule": trip.rule,
         }  # fmt: skip
         severity = Severity.CRITICAL if decision == "paused" else Severity.WARNING
+        which = REFUSED if decision == REFUSED else "decision"  # another may follow
         return Event(
-            "breaker", now_ns, step=trip.detected_step, attempt=trip.attempt, id=event_id(trip.id, "decision"),
+            "breaker", now_ns, step=trip.detected_step, attempt=trip.attempt, id=event_id(trip.id, which),
             severity=severity, source="watch", text=reason, data=data,
         )  # fmt: skip
 
@@ -70,7 +76,10 @@ class BreakerAction:
         if self.mode == "dry-run":
             return "would_pause", f"dry run: would have paused at step {step}: {why}"
         try:
-            status = self._read(self._run.dir)
+            try:
+                status = self._read(self._run.dir)
+            except InputError:
+                status = ControlStatus(understands=("save",))  # somebody is there, and asking does no harm
             if status is None:
                 return (
                     "not_wired",
@@ -79,12 +88,67 @@ class BreakerAction:
             asked = ask(
                 self._run.dir, self._run.name, action="pause", by="breaker", source="breaker", reason=why, save=saving.save
             )
-        except (ControlError, OSError) as error:
-            return "refused", f"could not pause at step {step}: {error}"
+        except (TrainvitalsError, OSError) as error:
+            return REFUSED, f"could not pause at step {step}, it is tried again: {error}"
+        if asked.request.desired == "stopped":
+            by = asked.request.by or "somebody"
+            return "stopping", f"asked for no pause at step {step}, because {by} has asked the trainer to stop: {why}"
         return (
             "paused",
             f"asked the trainer to pause at step {step}: {why}{_about_saving(saving, status)}{_warned(asked)}",
         )
+
+
+class Trips:
+    """Those that are not carried out yet. One that was refused is asked for again, until it stands or is history."""
+
+    def __init__(self, breaker: BreakerAction) -> None:
+        self._breaker = breaker
+        self._waiting: list[Finding] = []
+        self._told: dict[str, None] = {}
+        self._again_s, self._wait_s = float("-inf"), TRY_AGAIN_S[0]
+
+    def __bool__(self) -> bool:
+        return bool(self._waiting)
+
+    def add(self, trip: Finding) -> None:
+        """One more; it is tried at once."""
+        self._waiting = [*(other for other in self._waiting if other.id != trip.id), trip]
+        self._again_s, self._wait_s = float("-inf"), TRY_AGAIN_S[0]
+
+    def carry_out(self, attempt: int, now_ns: int, now_s: float, saving: Callable[[], PauseSave]) -> list[Event]:
+        """What became of them; a refusal is told once. now_s: monotonic. saving: as ``BreakerAction.carry_out`` takes it."""
+        if now_s < self._again_s:
+            return []
+        told, refused = [], []
+        for trip in self._waiting:
+            event = self._breaker.carry_out(trip, attempt, now_ns, saving())
+            if event.data["decision"] == REFUSED:
+                refused.append(trip)
+                if trip.id in self._told:
+                    continue
+                self._told[trip.id] = None
+            elif trip.id in self._told:
+                del self._told[trip.id]
+                event = _gave_up(event) if event.data["decision"] == "stale" else event
+            told.append(event)
+        self._waiting = refused
+        self._again_s, self._wait_s = now_s + self._wait_s, min(TRY_AGAIN_S[1], 2 * self._wait_s)
+        return told
+
+    def to_state(self) -> list[dict[str, Any]]:
+        """JSON values only."""
+        return [asdict(trip) for trip in self._waiting]
+
+    def restore(self, state: Iterable[Mapping[str, Any]]) -> None:
+        """Continue where ``to_state`` was taken."""
+        self._waiting = [finding_from_mapping(trip) for trip in state]
+
+
+def _gave_up(event: Event) -> Event:
+    """A trip that was never carried out is more than history: nobody was paused."""
+    text = f"could not pause at step {event.step or 0:,}, and gave up after {STALE_AFTER_S:.0f} s: look, and pause it by hand"
+    return replace(event, text=text, data={**event.data, "decision": "gave_up", "reason": text})
 
 
 def _warned(asked: Asked) -> str:

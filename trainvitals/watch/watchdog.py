@@ -25,7 +25,7 @@ from trainvitals.watch.alerting import Alerting, NoAlerts
 from trainvitals.watch.annotation_request import AnnotationRequests
 from trainvitals.watch.audit_trail import AuditTrail
 from trainvitals.watch.beat import Beat
-from trainvitals.watch.breaker_action import BreakerAction
+from trainvitals.watch.breaker_action import BreakerAction, Trips
 from trainvitals.watch.breaker_mode import BreakerMode
 from trainvitals.watch.checkpoint_events import CheckpointEvents
 from trainvitals.watch.checkpoint_scan import CheckpointScanner, Scan
@@ -74,7 +74,7 @@ class Watchdog:
         self._checkpoint_events = CheckpointEvents()
         self._checkpoint_state: Mapping[str, Any] | None = None
         self._is_checkpoint_state_new = False
-        self._trips: list[Finding] = []
+        self._trips = Trips(breaker)
         self._last_step: int | None = None
         self._last_step_ns: int | None = None
         self._heart = Beat(run.name, node, store, clock, settings.watch.heartbeat_s)
@@ -112,7 +112,7 @@ class Watchdog:
         self._out.counters = Counters(**state["counters"])
         self._last_step, self._last_step_ns = state["last_step"]
         self._checkpoint_events.restore(state.get("checkpoint_events", {}))
-        self._trips = [finding_from_mapping(data) for data in state["trips"]]
+        self._trips.restore(state["trips"])
         self._safe.restore(state.get("safe", {}))
         self._deaths.restore(state.get("deaths", {}))
         self._out.unnumbered.restore(state.get("unnumbered", []))
@@ -135,7 +135,7 @@ class Watchdog:
         self._out.counters = Counters()
         self._checkpoint_events, self._checkpoint_state = CheckpointEvents(), None
         self._is_checkpoint_state_new = True
-        self._trips = []
+        self._trips.restore([])
         self._safe.restore({})
         self._deaths.restore({})
         self._out.unnumbered.restore([])
@@ -195,8 +195,7 @@ class Watchdog:
         self._tell_trouble()
         self._beat(now_ns)
         self._commit()
-        if self._trips:
-            self._act(now_ns)
+        if self._trips and self._act(now_ns):
             self._commit()
         if not is_behind:  # what is read later may say that it is over
             seen = Seen(self._last_step, self._last_step_ns, self._engine.step_s(), self._safe.rollback, self._mode.mode)
@@ -278,7 +277,7 @@ class Watchdog:
             self._safe.found(finding, taken.incident)
             self._deaths.found(finding, taken.event_ns)
             if finding.rule == "breaker_trip":
-                self._trips.append(finding)
+                self._trips.add(finding)
 
     def _take_postmortem(self, now_ns: int) -> None:
         """What the ends of all logs said of a death, when they have been read."""
@@ -315,13 +314,13 @@ class Watchdog:
         if beat is not None:
             self._out.add_point(beat)
 
-    def _act(self, now_ns: int) -> None:
-        for trip in self._trips:
-            event = self._breaker.carry_out(trip, self._sources.attempt, now_ns, self._safe.pause_save())
+    def _act(self, now_ns: int) -> bool:
+        told = self._trips.carry_out(self._sources.attempt, now_ns, self._clock.monotonic_s(), self._safe.pause_save)
+        for event in told:
             self._out.add_event(event)
             self._audit.decided(event)
             self._out.announce(f"breaker: {event.text}")
-        self._trips = []
+        return bool(told)
 
     def _commit(self) -> None:
         if self._out.commit(self._kept):
@@ -342,7 +341,7 @@ class Watchdog:
             "counters": asdict(self.counters),
             "last_step": [self._last_step, self._last_step_ns],
             "checkpoint_events": self._checkpoint_events.to_state(),
-            "trips": [asdict(trip) for trip in self._trips],
+            "trips": self._trips.to_state(),
             "safe": self._safe.to_state(),
             "deaths": self._deaths.to_state(),
             "unnumbered": self._out.unnumbered.to_state(),
