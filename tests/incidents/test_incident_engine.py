@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from trainvitals.detect.engine import Engine
 from trainvitals.detect.rules import MENDED_BY_SUPERVISOR, RULES, who_is_told
 from trainvitals.errors import InputError
-from trainvitals.incidents.engine import IncidentEngine, Patience
-from trainvitals.incidents.engine_told import MENDABLE
+from trainvitals.incidents.engine import IncidentEngine
 from trainvitals.incidents.grouping import GROUPS, MAX_FINDINGS
+from trainvitals.incidents.mending import MENDABLE, Patience
 from trainvitals.incidents.silences import checked_silence
 from trainvitals.incidents.suppression import SUPPRESSIONS
 from trainvitals.records import Finding, Severity, Step
@@ -234,7 +234,7 @@ def test_a_supervisor_that_goes_away_holds_nothing_back():
     assert night.words() == [("opened", "critical", 1)]
 
 
-def test_a_hang_is_told_also_with_a_supervisor():
+def test_a_hang_is_told_also_with_a_supervisor_that_does_not_say_when_it_ends_one():
     night = Night(is_supervised=True)
     night.find("stall", CRITICAL)
     assert night.words() == [("opened", "critical", 1)]
@@ -255,6 +255,7 @@ def test_of_deaths_in_a_row_each_that_was_told_is_told_to_be_over():
     night.find("run_dead", CRITICAL)
     night.words()
     night.find("run_dead", CRITICAL, is_open=False)
+    night.engine.stepped(2)
     night.words(5)
     night.find("run_dead", CRITICAL, step=120, attempt=2)
     kinds = [one[0] for one in night.words(1) + night.words(200)]

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from trainvitals.incidents.change import ChangeKind
-from trainvitals.incidents.engine import IncidentEngine, Patience
+from trainvitals.incidents.engine import IncidentEngine
+from trainvitals.incidents.mending import Patience
 from trainvitals.records import Finding, Severity
 
 S = 10**9

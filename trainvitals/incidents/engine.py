@@ -14,9 +14,11 @@ from trainvitals.errors import InputError
 from trainvitals.incidents.change import ChangeKind, IncidentChange
 from trainvitals.incidents.engine_told import Situation, Told
 from trainvitals.incidents.grouping import Grouper, finding_from_mapping
+from trainvitals.incidents.mending import HANGS, MENDABLE, Mending, Patience
+from trainvitals.incidents.pacing import Pacing
 from trainvitals.incidents.silences import Silence, Silences
 from trainvitals.incidents.suppression import muted_by
-from trainvitals.records import Finding, Incident
+from trainvitals.records import Event, Finding, Incident, Severity
 
 #: Incidents of which something may still be told, and those of which nothing is: how often they were told. Open findings that may explain others; findings that are explained.
 MAX_TOLD = 200
@@ -25,14 +27,6 @@ MAX_OPEN = 500
 MAX_MUTED = 200
 #: What followed from another trouble mostly ends right after it; only what stays is told for itself.
 AFTER_MUTER_NS = 60 * 10**9
-
-
-@dataclass(frozen=True, slots=True)
-class Patience:
-    """mend_s: seconds that a supervisor has to mend a death before anybody is told. end_s: seconds that an end must last."""
-
-    mend_s: float = 600.0
-    end_s: float = 120.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,13 +47,18 @@ class IncidentEngine:
         self._muted: dict[str, _Muted] = {}
         self._acknowledged: list[IncidentChange] = []
         self._now_ns: int | None = None
+        self._wall_ns: int | None = None
+        self._mending, self._pacing = Mending(self._patience), Pacing()
         self.silences = Silences()
         #: Findings that were explained by another one and forgotten because there were too many.
         self.lost_muted = 0
 
-    def add(self, finding: Finding, now_ns: int) -> list[Incident]:
-        """Take a new or changed finding; return the incidents that it opened or changed. now_ns: UTC ns, for their times."""
+    def add(self, finding: Finding, now_ns: int, age_ns: int = 0) -> list[Incident]:
+        """Take a new or changed finding; return the incidents that it opened or changed. now_ns: UTC ns, for their times. age_ns: how
+        long ago it began, where it is only read now."""
         self._remember(finding)
+        if finding.is_open and finding.severity is not Severity.INFO and finding.rule in MENDABLE | HANGS:
+            self._mending.found(finding, self._clock_ns(now_ns) - (age_ns if finding.rule in MENDABLE else 0))
         if finding.id in self._muted and not finding.is_open:
             del self._muted[finding.id]
             return []
@@ -73,9 +72,11 @@ class IncidentEngine:
         self._muted.pop(finding.id, None)
         return self._join(finding, now_ns)
 
-    def advance(self, now_ns: int) -> list[Incident]:
-        """The time is ``now_ns`` by a clock of the caller's own, which waits are measured by. Returns incidents that changed with it."""
-        self._now_ns = now_ns
+    def advance(self, now_ns: int, wall_ns: int | None = None) -> list[Incident]:
+        """The time is ``now_ns`` by a clock of the caller's own, which waits are measured by. wall_ns: UTC, by which silences end; now_ns
+        when not given. Returns incidents that changed with it."""
+        self._now_ns, self._wall_ns = now_ns, now_ns if wall_ns is None else wall_ns
+        self._mending.not_after(now_ns)
         changed: list[Incident] = []
         for identifier, muted in list(self._muted.items()):
             if muted_by(muted.finding, self._open.values()) is not None:
@@ -85,10 +86,19 @@ class IncidentEngine:
             elif now_ns - muted.free_ns >= AFTER_MUTER_NS:
                 del self._muted[identifier]
                 changed += self._join(muted.finding, now_ns)
-        return changed + self._marked_anew(now_ns) if self.silences.expire(now_ns) else changed
+        wall_ns = self._wall_ns
+        return changed + self._marked_anew(wall_ns) if self.silences.expire(wall_ns) else changed
 
-    def stepped(self, attempt: int) -> None:
-        """A step of ``attempt`` was made: what ended a run before is over."""
+    def hear(self, event: Event, age_ns: int = 0) -> None:
+        """What the supervisor says of its restarts; other events are passed over. age_ns: how long ago it said so."""
+        if self._now_ns is not None:
+            self._mending.hear(event, self._now_ns - age_ns)
+
+    def stepped(self, attempt: int, age_ns: int = 0) -> None:
+        """A step of ``attempt`` was made: what ended a run before is over. age_ns: how long ago it was made."""
+        if self._now_ns is not None:
+            self._mending.stepped(attempt, self._now_ns - age_ns)
+        self._grouper.stepped(attempt)
         for told in self._told.values():
             if told.closed_ns is not None and not told.has_stepped:
                 at = self._grouper.attempt_of(told.incident.id)
@@ -98,17 +108,17 @@ class IncidentEngine:
         """What is to be told now. now_ns: as of ``advance``, the last one when not given. is_supervised: a supervisor is there that
         starts the trainer again."""
         now_ns = now_ns if now_ns is not None else self._now_ns if self._now_ns is not None else 0
-        patience, changes = self._patience, self._acknowledged
-        self._acknowledged = []
+        wall_ns = self._wall_ns if self._wall_ns is not None else now_ns
+        changes, self._acknowledged = self._acknowledged, []
+        mending, wait_ns = self._mending if is_supervised else None, round(self._patience.end_s * 1e9)
         for identifier, told in list(self._told.items()):
-            incident = told.incident
             is_live = self._grouper.live(identifier) is not None
-            silence = self.silences.covering(incident, now_ns)
-            changes += told.at(
-                Situation(
-                    now_ns, is_supervised, round(patience.mend_s * 1e9), round(patience.end_s * 1e9), silence is not None, is_live
-                )
-            )
+            silence = self.silences.covering(told.incident, wall_ns)
+            is_paced = told.told is None and self._pacing.is_soon(told.incident, told.rule, wait_ns, now_ns)
+            for change in told.at(Situation(now_ns, mending, wait_ns, silence is not None, is_live, is_paced)):
+                changes.append(change)
+                if change.kind in (ChangeKind.OPENED, ChangeKind.ESCALATED, ChangeKind.REOPENED):
+                    self._pacing.told(change.incident, change.rule, now_ns)
             if told.is_over and not is_live:
                 self._ended[identifier] = self._told.pop(identifier).numbers
                 while len(self._ended) > MAX_ENDED:
@@ -156,6 +166,8 @@ class IncidentEngine:
             "acknowledged": [[change.incident.id, change.at_ns, change.number, change.by] for change in self._acknowledged],
             "silences": self.silences.to_state(),
             "now_ns": self._now_ns,
+            "mending": self._mending.to_state(),
+            "pacing": self._pacing.to_state(),
             "lost_muted": self.lost_muted,
         }
 
@@ -172,6 +184,9 @@ class IncidentEngine:
         self._muted = {one.finding.id: one for one in muted}
         self.silences.restore(state["silences"])
         self._now_ns, self.lost_muted = state["now_ns"], state["lost_muted"]
+        self._wall_ns = None
+        self._mending = Mending.from_state(self._patience, state.get("mending", {}))
+        self._pacing.restore(state.get("pacing", {}))
         self._acknowledged = []
         for identifier, at_ns, number, by in state["acknowledged"]:
             if (told := self._told.get(identifier)) is not None:
@@ -196,7 +211,8 @@ class IncidentEngine:
         incident = self._grouper.add(finding, now_ns)
         if incident is None:
             return []
-        clock_ns = self._now_ns if self._now_ns is not None else now_ns
+        clock_ns = self._clock_ns(now_ns)
+        wall_ns = self._wall_ns if self._wall_ns is not None else now_ns
         told = self._told.get(incident.id)
         if told is None:
             numbers = self._ended.pop(incident.id, None)  # a word more of what was over, or its return
@@ -205,10 +221,13 @@ class IncidentEngine:
             self._forget_oldest()
         elif incident.is_open and told.is_over:  # it came back: whoever had it then has not seen this
             incident = replace(incident, acknowledged_by="", acknowledged_at_ns=None, acknowledged_note="")
-        incident = self._marked(incident, clock_ns)
-        told.take(incident, finding, clock_ns)
+        incident = self._marked(incident, wall_ns)
+        told.take(incident, finding, clock_ns, wall_ns)
         self._grouper.amend(incident)
         return [incident]
+
+    def _clock_ns(self, now_ns: int) -> int:
+        return self._now_ns if self._now_ns is not None else now_ns
 
     def _forget_oldest(self) -> None:
         while len(self._told) > MAX_TOLD:
@@ -216,11 +235,11 @@ class IncidentEngine:
             del self._told[over if over is not None else next(iter(self._told))]
 
     def _named(self, incident_id: str) -> Told:
-        found = [
-            told
-            for name, told in self._told.items()
-            if name == incident_id or (len(incident_id) >= 6 and name.startswith(incident_id))
-        ]
+        # Ids end with a step: r/time/1/stall/10 is no beginning of r/time/1/stall/1000.
+        beginning = incident_id.rstrip("/") + "/"
+        exact = self._told.get(incident_id)
+        is_long = len(incident_id) >= 6
+        found = [exact] if exact else [told for name, told in self._told.items() if is_long and name.startswith(beginning)]
         if len(found) != 1:
             raise InputError(f"no incident {incident_id[:100]!r} is open in this run; see `python -m trainvitals incident list`")
         if not found[0].incident.is_open:

@@ -1,6 +1,6 @@
 """What was told of one incident so far, and what is to be told now. Pure: the engine gives time, silences and supervision.
 
-A death that a live supervisor may mend is held back for a while; an end waits a little, because trouble that comes back at once is no
+A death that a live supervisor mends, and a hang that it will end, are held back for a while (``mending``); an end waits a little, because trouble that comes back at once is no
 second message; each return makes it wait longer.
 """
 
@@ -12,29 +12,31 @@ from typing import Any
 
 from trainvitals.incidents.change import ChangeKind, IncidentChange
 from trainvitals.incidents.grouping import incident_from_mapping
+from trainvitals.incidents.mending import HANGS, MENDABLE, Mending
 from trainvitals.incidents.symptoms import leading_rule
 from trainvitals.records import Finding, Incident, Severity
 
-#: Ends of the trainer that a supervisor mends by starting it again. What it gives up on has a rule of its own.
-MENDABLE = frozenset({"run_dead", "nccl_timeout", "out_of_memory"})
 #: Each return of the trouble doubles the wait for its end, so often; and it is never longer than this.
 DOUBLINGS = 4
 LONGEST_WAIT_NS = 30 * 60 * 10**9
 #: Trouble that had been over for this long when it was read is history: nobody is sent looking for it.
 MISSED_NS = 30 * 60 * 10**9
+#: Trouble that comes again and again is told less often, but not later than this: it may not go away this time.
+PACED_NS = 10 * 60 * 10**9
 
 
 @dataclass(frozen=True, slots=True)
 class Situation:
-    """now_ns: the engine's clock. is_supervised: a supervisor will start the trainer again. grace_ns: how long it may take for that.
-    wait_ns: how long an end must last. is_silenced: a silence covers the incident now. is_live: findings may still join it."""
+    """now_ns: the engine's clock. mending: what a supervisor that is there makes of it, None = there is none. wait_ns: how long an end
+    must last. is_silenced: a silence covers the incident now. is_live: findings may still join it. is_paced: the same trouble was told
+    so lately that this time may wait."""
 
     now_ns: int
-    is_supervised: bool
-    grace_ns: int
+    mending: Mending | None
     wait_ns: int
     is_silenced: bool
     is_live: bool
+    is_paced: bool = False
 
 
 @dataclass
@@ -42,7 +44,7 @@ class Told:
     """told: the gravest that was told, None = nothing yet. is_over: its end was told, or there was nothing to tell.
 
     since_ns: when it began or became graver; closed_ns: both by the engine's clock. loud: rule -> the gravest it was. has_stepped: steps were made after it closed.
-    was_gone: its end was told before, so what comes now is a return.
+    was_gone: its end was told before, so what comes now is a return. late_ns: how long it had been over when that was read.
     """
 
     incident: Incident
@@ -55,22 +57,26 @@ class Told:
     returns: int = 0
     loud: dict[str, Severity] = field(default_factory=dict)
     numbers: dict[str, int] = field(default_factory=dict)
+    late_ns: int = 0
 
-    def take(self, incident: Incident, finding: Finding | None, now_ns: int) -> None:
-        """The incident as it is now, and the finding that made it so."""
+    def take(self, incident: Incident, finding: Finding | None, now_ns: int, wall_ns: int | None = None) -> None:
+        """The incident as it is now, and the finding that made it so. wall_ns: UTC, by which its own times are; now_ns when not given."""
         if finding is not None:
             before = self.loud.get(finding.rule, Severity.INFO)
             self.loud[finding.rule] = max(before, finding.severity, key=lambda severity: severity.rank)
         is_worse = incident.severity.rank > self.incident.severity.rank
         was_open, self.incident = self.incident.is_open, incident
         if incident.is_open:
-            if self.closed_ns is not None and not was_open:
+            is_new_start = bool(MENDABLE & set(self.loud)) and not self.has_stepped  # it never went away
+            if self.closed_ns is not None and not was_open and not is_new_start:
                 self.returns += 1
             if self.is_over or is_worse:
                 self.since_ns = now_ns
             self.closed_ns, self.has_stepped = None, False
         elif was_open or self.closed_ns is None:
             self.closed_ns = now_ns
+            ended_ns = incident.closed_at_ns
+            self.late_ns = 0 if ended_ns is None else (now_ns if wall_ns is None else wall_ns) - ended_ns
 
     def at(self, situation: Situation) -> Iterator[IncidentChange]:
         """What is to be told now."""
@@ -96,8 +102,8 @@ class Told:
         return self._change(ChangeKind.ACKNOWLEDGED, now_ns)
 
     def _first(self, situation: Situation) -> Iterator[IncidentChange]:
-        now_ns, closed_at_ns = situation.now_ns, self.incident.closed_at_ns
-        if self.closed_ns is not None and closed_at_ns is not None and self.closed_ns - closed_at_ns >= MISSED_NS:
+        now_ns = situation.now_ns
+        if self.closed_ns is not None and self.late_ns >= MISSED_NS:
             self.is_over = True
             yield self._change(ChangeKind.RECOVERED, now_ns, is_healed=True)
         elif not self._is_held(situation, Severity.WARNING):
@@ -105,24 +111,30 @@ class Told:
             yield self._change(ChangeKind.REOPENED if self.was_gone else ChangeKind.OPENED, now_ns)
         elif self._is_gone(situation):
             self.is_over = True
-            if not situation.is_silenced:
+            is_mended = self.has_stepped or not MENDABLE & set(self.loud)  # else a newer death took its place
+            if is_mended and not situation.is_silenced:
                 yield self._change(ChangeKind.RECOVERED, now_ns, is_healed=True)
 
     def _is_held(self, situation: Situation, least: Severity) -> bool:
         """Whether nobody is to hear of it now. least: rules that were never as grave do not count."""
         if situation.is_silenced:
             return True
+        if self.told is None and situation.is_paced and situation.now_ns - self.since_ns < PACED_NS:
+            return True
         grave = {rule for rule, severity in self.loud.items() if severity.rank >= least.rank}
-        is_death = bool(grave) and grave <= MENDABLE
+        if situation.mending is None or not grave or not grave <= MENDABLE | HANGS:
+            return False
         # Steps again in time: what is still awaited is that it lasts. Another end opens it again.
-        is_in_time = self.has_stepped or situation.now_ns - self.since_ns < situation.grace_ns
-        return is_death and situation.is_supervised and is_in_time
+        return self.has_stepped or situation.mending.holds(grave, self.since_ns, situation.now_ns)
 
     def _is_gone(self, situation: Situation) -> bool:
         if self.closed_ns is None:
             return False
-        if situation.is_live and not self.has_stepped and MENDABLE & set(self.loud):
-            return False  # a start is no recovery before its first step
+        if situation.is_live and not self.has_stepped:
+            # A start is no recovery before its first step.
+            is_mending = self.told is None and situation.mending is not None and situation.mending.is_restarting
+            if MENDABLE & set(self.loud) or (is_mending and HANGS & set(self.loud)):
+                return False
         wait_ns = min(situation.wait_ns << min(self.returns, DOUBLINGS), max(LONGEST_WAIT_NS, situation.wait_ns))
         return situation.now_ns - self.closed_ns >= wait_ns
 

@@ -1,7 +1,8 @@
 """Findings of one run that belong together become one incident: (run, group of families).
 
 An incident opens with the first finding of at least ``warning``, closes when none of its findings is open, and opens again
-(the same incident) when the trouble comes back in the same attempt within 200 steps and 30 minutes (docs/detection.md).
+(the same incident) when the trouble comes back in the same attempt within 200 steps and 30 minutes (docs/detection.md). A start that
+ends before its first step belongs to the death before it.
 """
 
 from __future__ import annotations
@@ -16,6 +17,9 @@ from trainvitals.records import Finding, Incident, Severity
 
 MERGE_STEPS = 200
 MERGE_NS = 30 * 60 * 1_000_000_000
+#: A start that ends before its first step is the same trouble as the death before it, for so long after that.
+DOWN_NS = 2 * 3600 * 1_000_000_000
+_ENDS = frozenset({"run_dead", "nccl_timeout", "out_of_memory", "restart_failed", "restart_loop"})
 #: Findings named by one incident: the first one, those that are open, and the newest. A storm must not make its row megabytes.
 MAX_FINDINGS = 200
 #: family of a detector -> group of an incident. The breaker's trip belongs to the loss incident that caused it.
@@ -46,6 +50,7 @@ class _Live:
     last_ns: int
     titled_by: str = ""  # the finding that told the cause of a death
     led_by: str = ""  # the finding whose words are the title
+    is_down: bool = False  # the trainer ended, and no step was made since
 
 
 class Grouper:
@@ -92,9 +97,16 @@ class Grouper:
         led_by = finding.id if leads else live.led_by
         step = finding.last_step if finding.last_step is not None else finding.detected_step
         self._live[group] = _Live(
-            changed, open_findings, finding.attempt, _latest(live.last_step, step), now_ns, titled_by, led_by
-        )
+            changed, open_findings, finding.attempt, _latest(live.last_step, step), now_ns, titled_by, led_by,
+            is_down=live.is_down or finding.rule in _ENDS,
+        )  # fmt: skip
         return None if changed == incident else changed
+
+    def stepped(self, attempt: int) -> None:
+        """A step of ``attempt`` was made: what ends the trainer now is another trouble."""
+        for group, live in self._live.items():
+            if live.is_down and attempt >= live.attempt:
+                self._live[group] = replace(live, is_down=False)
 
     def knows(self, finding: Finding) -> bool:
         """Whether the finding belongs to an incident already."""
@@ -134,6 +146,7 @@ class Grouper:
                 live["last_ns"],
                 live.get("titled_by", ""),
                 live.get("led_by", ""),
+                bool(live.get("is_down", False)),
             )
             for group, live in state.items()
         }
@@ -141,6 +154,8 @@ class Grouper:
     @staticmethod
     def _belongs(live: _Live, finding: Finding, now_ns: int) -> bool:
         if live.open_findings:
+            return True
+        if live.is_down and now_ns - live.last_ns <= DOWN_NS:
             return True
         if finding.attempt != live.attempt:
             return False

@@ -7,7 +7,7 @@ from typing import Any
 
 from trainvitals.clock import Clock
 from trainvitals.control.requests import ACKNOWLEDGE, SILENCE
-from trainvitals.incidents.engine import Patience
+from trainvitals.incidents.mending import Patience
 from trainvitals.incidents.silences import Silence
 from trainvitals.records import Event, Finding, Step
 from trainvitals.settings import RunSettings, Settings
@@ -26,7 +26,7 @@ class IncidentDesk:
     def __init__(
         self, settings: Settings, run: RunSettings, clock: Clock, out: Outgoing, alerts: Alerting | NoAlerts | None = None
     ) -> None:
-        patience = Patience(settings.incidents.mend_s, settings.incidents.end_s)
+        patience = Patience(settings.incidents.mend_s, settings.incidents.end_s, settings.incidents.mend_max_s)
         self._clock, self._out, self._alerts = clock, out, alerts or NoAlerts()
         self._keeper = IncidentKeeper(run.name, patience, Supervision(run.dir, clock).is_there)
         self._pages = IncidentFiles(settings, run)
@@ -44,12 +44,12 @@ class IncidentDesk:
 
     def take(self, step: Step) -> None:
         """A step of the trainer. Events are heard of when they go out."""
-        self._keeper.stepped(step.attempt)
+        self._keeper.stepped(step.attempt, 0 if step.time_estimated else self._age_ns(step.time_ns))
         self._hear(step)
 
     def found(self, finding: Finding, now_ns: int) -> Taken:
         """A new or changed finding, and what it led to. now_ns: UTC ns."""
-        taken = self._keeper.take(finding, now_ns)
+        taken = self._keeper.take(finding, now_ns, self._age_ns(finding.time_ns))
         for event in taken.events:
             self._out.add_event(event)
         if taken.announcement:
@@ -60,7 +60,7 @@ class IncidentDesk:
 
     def keep(self, steady_ns: int) -> None:
         """What time or a person changed. steady_ns: a clock that nobody sets while we run."""
-        for row in self._keeper.poll(steady_ns):
+        for row in self._keeper.poll(steady_ns, self._clock.time_ns()):
             self._out.add_event(row)
 
     def tell(self, seen: Seen, now_ns: int, steady_ns: int) -> None:
@@ -92,6 +92,11 @@ class IncidentDesk:
         self._keeper.restore(state)
         self._alerts.restore(state.get("alerts", {}))
 
+    def _age_ns(self, time_ns: int | None) -> int:
+        return 0 if time_ns is None else max(0, self._clock.time_ns() - time_ns)
+
     def _hear(self, record: Step | Event) -> None:
+        if isinstance(record, Event) and record.kind == "supervisor":
+            self._keeper.hear(record, self._age_ns(record.time_ns))
         self._alerts.take(record)
         self._pages.take(record)

@@ -8,7 +8,8 @@ from typing import Any
 
 from trainvitals.control.requests import WatchRequest
 from trainvitals.incidents.change import IncidentChange
-from trainvitals.incidents.engine import IncidentEngine, Patience
+from trainvitals.incidents.engine import IncidentEngine
+from trainvitals.incidents.mending import Patience
 from trainvitals.incidents.silences import Silence
 from trainvitals.records import Event, Finding, Incident, Severity
 from trainvitals.watch import incident_requests
@@ -38,27 +39,31 @@ class IncidentKeeper:
         self._told: dict[str, Severity] = {}
         self._rows: list[Event] = []
 
-    def take(self, finding: Finding, now_ns: int) -> Taken:
-        """A new or changed finding. now_ns: UTC ns."""
+    def take(self, finding: Finding, now_ns: int, age_ns: int = 0) -> Taken:
+        """A new or changed finding. now_ns: UTC ns. age_ns: how long ago it began, where it is only read now."""
         event_ns = self._event_times.setdefault(finding.id, finding.time_ns if finding.time_ns is not None else now_ns)
         told = self._told.get(finding.id, Severity.INFO)
         self._told[finding.id] = max(told, finding.severity, key=lambda severity: severity.rank)
         is_news = finding.severity.rank > told.rank
         announcement = f"{finding.severity.value} {finding.rule} {finding.id}: {finding.message}" if is_news else ""
-        incidents = self._engine.add(finding, now_ns)
+        incidents = self._engine.add(finding, now_ns, age_ns)
         rows = [self._row(incident, finding.attempt) for incident in incidents]
         for remembered in (self._event_times, self._told):
             while len(remembered) > MAX_REMEMBERED:
                 remembered.pop(next(iter(remembered)))
         return Taken((finding_event(finding, event_ns), *rows), event_ns, incidents[0] if incidents else None, announcement)
 
-    def stepped(self, attempt: int) -> None:
-        """A step of ``attempt`` was made."""
-        self._engine.stepped(attempt)
+    def stepped(self, attempt: int, age_ns: int = 0) -> None:
+        """A step of ``attempt`` was made, so long ago."""
+        self._engine.stepped(attempt, age_ns)
 
-    def poll(self, steady_ns: int) -> list[Event]:
-        """Rows of incidents that time or a person changed. steady_ns: a clock that nobody sets while we run."""
-        self._rows += [self._row(one, self._engine.attempt_of(one.id)) for one in self._engine.advance(steady_ns)]
+    def hear(self, event: Event, age_ns: int = 0) -> None:
+        """What the supervisor says of its restarts, so long ago."""
+        self._engine.hear(event, age_ns)
+
+    def poll(self, steady_ns: int, wall_ns: int | None = None) -> list[Event]:
+        """Rows of incidents that time or a person changed. steady_ns: a clock that nobody sets while we run. wall_ns: UTC, for silences."""
+        self._rows += [self._row(one, self._engine.attempt_of(one.id)) for one in self._engine.advance(steady_ns, wall_ns)]
         rows, self._rows = self._rows, []
         return rows
 
