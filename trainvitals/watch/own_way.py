@@ -18,14 +18,16 @@ from typing import Protocol
 
 from trainvitals.control.records import ControlRequest
 from trainvitals.control.sharing import name_of_user
-from trainvitals.errors import TrainvitalsError
+from trainvitals.errors import StoreError, TrainvitalsError
+from trainvitals.store.sqlite_connection import refuse_network_file_system
 
 #: First word of a kill switch file of ours; one without it belongs to somebody else and stays.
 MARK = b"trainvitals "
 MAX_MARK_BYTES = 4096
-MAX_PID_BYTES = 32
+MAX_PID_BYTES = 300
 #: The coarse clock of a process's begin, and that of a file system beside ours.
 CLOCK_SLACK_NS = 2_000_000_000
+_PID = re.compile(rb"([0-9]{1,10})(?:[ \t]{1,8}([A-Za-z][A-Za-z0-9._-]{0,252}))?", re.ASCII)
 _CAUGHT = re.compile(r"^SigCgt:[ \t]{0,8}([0-9a-f]{1,32})$", re.ASCII | re.MULTILINE)
 
 
@@ -73,7 +75,9 @@ class KillSwitch:
         try:
             handle = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
         except FileExistsError:
-            return ""  # whoever made it: the trainer saves and ends
+            if os.path.exists(self._path):  # noqa: PTH110 - as the trainers look: a link to nowhere is not there
+                return ""  # whoever made it: the trainer saves and ends
+            return f"the kill switch {self._path} is a link to nowhere, which no trainer sees; remove it"
         except OSError as error:
             return f"the kill switch {self._path} cannot be written: {error.strerror or error}"
         try:
@@ -124,13 +128,17 @@ class TrainerSignal:
         read: Callable[[int], tuple[bool, int | None]],
         pid_namespace: str = "",
         proc: str = "/proc",
+        is_shared: Callable[[Path], bool] | None = None,
     ) -> None:
-        """read: is the process there, and when did it begin (UTC ns). Raises ``TrainvitalsError`` for another signal."""
+        """read: is the process there, and when did it begin (UTC ns). is_shared: whether other hosts may have written a file.
+
+        Raises ``TrainvitalsError`` for another signal."""
         if signal_name not in ("TERM", "USR1"):
             raise TrainvitalsError(f"signal must be TERM or USR1, not {signal_name[:40]!r}.")
         self._number = signal.Signals[f"SIG{signal_name}"]
         self._pid_file = Path(pid_file) if pid_file else None
         self._host, self._read, self._pid_namespace, self._proc = host, read, pid_namespace, Path(proc)
+        self._is_shared = is_shared or _is_shared
 
     def park(self, request: ControlRequest, trainer: Trainer | None) -> str:
         chosen, why_not = self._chosen(trainer)
@@ -162,7 +170,7 @@ class TrainerSignal:
 
     def _chosen(self, trainer: Trainer | None) -> tuple[Trainer | None, str]:
         if self._pid_file is not None:
-            return self._of_file(self._pid_file)
+            return self._of_file(self._pid_file, trainer)
         if trainer is None:
             return None, "no process of this attempt is known: the hook's file names it, or signal_pid_file in the settings"
         if trainer.host != self._host:
@@ -171,7 +179,7 @@ class TrainerSignal:
             return None, "the trainer runs in another container, where process numbers mean something else; give signal_pid_file"
         return trainer, ""
 
-    def _of_file(self, path: Path) -> tuple[Trainer | None, str]:
+    def _of_file(self, path: Path, trainer: Trainer | None) -> tuple[Trainer | None, str]:
         try:
             handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         except OSError as error:
@@ -186,9 +194,26 @@ class TrainerSignal:
             return None, f"the process id file {path} cannot be read: {error.strerror or error}"
         finally:
             os.close(handle)
-        if len(text) > 10 or not text.isdigit():
+        told = _PID.fullmatch(text)
+        if told is None:
             return None, f"{path} holds no process id"
-        return Trainer(int(text), self._host, found.st_mtime_ns), ""
+        why_not = self._of_another_host(path, (told[2] or b"").decode(), trainer)
+        return (None, why_not) if why_not else (Trainer(int(told[1]), self._host, found.st_mtime_ns), "")
+
+    def _of_another_host(self, path: Path, host: str, trainer: Trainer | None) -> str:
+        """Why the number may mean another host's process, where it would be a stranger's here; "" when it does not."""
+        if host:
+            return (
+                ""
+                if host == self._host
+                else f"{path} names a process of {host}, this is {self._host}: a signal reaches only this host"
+            )
+        advice = 'let whoever writes it name the host, too: echo "$PID $(uname -n)"'
+        if trainer is not None and trainer.host != self._host:
+            return f"the trainer runs on {trainer.host}, this is {self._host}, and {path} says of neither that its process is there; {advice}"
+        if trainer is None and self._is_shared(path):
+            return f"{path} lies where other hosts write, too, and does not say on which one its process is; {advice}"
+        return ""
 
     def _objection(self, trainer: Trainer) -> str:
         """Why this process is not certainly the trainer, or would be killed by the signal; "" when it is and would not."""
@@ -208,3 +233,11 @@ class TrainerSignal:
         if caught is None or not int(caught[1], 16) >> (self._number - 1) & 1:
             return f"{where} does not catch {self._number.name}: it would be killed without a checkpoint; nothing was signalled"
         return ""
+
+
+def _is_shared(path: Path) -> bool:
+    try:
+        refuse_network_file_system(path)
+    except StoreError:
+        return True
+    return False
