@@ -168,6 +168,10 @@ def told(kind: str) -> Postmortem:
         (Evidence(1, postmortem=told("network"), faulty_nodes=8, wide_area_nodes=8), "wide_area"),
         (Evidence(1, postmortem=told("network"), faulty_nodes=800, wide_area_nodes=0), "network"),
         (Evidence(1, postmortem=told("a class of the future")), "unknown"),
+        (Evidence(1, postmortem=told("config_error")), "config_error"),
+        (Evidence(1, postmortem=told("config_error"), has_steps=True), "exception"),
+        (Evidence(-9, postmortem=told("config_error"), has_steps=True), "killed"),
+        (Evidence(137, postmortem=told("config_error"), has_steps=True), "killed"),
     ],
 )
 def test_an_end_is_told_by_the_best_that_is_known_of_it(evidence: Evidence, kind: str) -> None:

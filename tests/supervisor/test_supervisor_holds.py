@@ -12,10 +12,10 @@ import pytest
 
 from tests.supervisor.tools import QUICK, Place, wait_until
 from trainvitals.clock import ManualClock, SystemClock
-from trainvitals.control import ControlStatus, files, submit
+from trainvitals.control import ControlStatus, files, read_request, submit
 from trainvitals.control.audited import ask
 from trainvitals.settings import RunSettings, SupervisorSettings
-from trainvitals.supervisor import history, process
+from trainvitals.supervisor import history, holds, process
 from trainvitals.supervisor.decide import Begin, Wait, decide
 from trainvitals.supervisor.history import History, Start
 from trainvitals.supervisor.process import Process
@@ -39,16 +39,14 @@ def place(tmp_path: Path) -> Place:
     return Place(tmp_path, more=["--steps", "60"])
 
 
-@pytest.mark.parametrize(
-    ("by", "source", "then"), [("eve", "cli", "pause"), ("breaker", "breaker", "pause"), ("eve", "cli", "checkpoint")]
-)
-def test_a_hold_ends_by_a_resume_only(place: Place, by: str, source: str, then: str) -> None:
+@pytest.mark.parametrize("then", ["pause", "checkpoint"])
+def test_a_hold_ends_by_a_resume_only(place: Place, then: str) -> None:
     place.more += ["--faults", "killed@5,killed@5,killed@5"]
     with place.running():
         wait_until(lambda: place.history.hold_seq is not None, "the hold")
-        ask(str(place.run_dir), "small", action="pause", by=by, source=source, reason="keep it down")
+        ask(str(place.run_dir), "small", action="pause", by="eve", source="cli", reason="keep it down")
         if then != "pause":
-            ask(str(place.run_dir), "small", action=then, by=by, source=source, reason="one more")
+            ask(str(place.run_dir), "small", action=then, by="eve", source="cli", reason="one more")
         wait_until(lambda: "kept_held" in place.states(), "the supervisor's answer")
         assert len(place.history.starts) == 3 and place.history.held
         assert "released" not in place.states()
@@ -89,6 +87,87 @@ def test_a_supervisor_whose_clock_was_set_back_starts_the_trainer_in_time(place:
     assert place.kinds == ["killed", "finished"]
 
 
+@pytest.mark.parametrize("broken", ["torn", "future", "open"])
+def test_a_stop_stays_while_the_control_file_cannot_be_read(place: Place, broken: str) -> None:
+    control = place.run_dir / "control"
+    ask(str(place.run_dir), "small", action="stop", by="eve", source="cli", reason="bad data, do not start")
+    with place.running():
+        wait_until(lambda: "stopped" in place.states(), "the stop")
+        text = (control / "control.json").read_text()
+        if broken == "open":
+            control.chmod(0o777)
+        else:
+            (control / "control.json").write_text(
+                '{"schema":1,' if broken == "torn" else text.replace('"schema": 1', '"schema": 99')
+            )
+        wait_until(lambda: "trouble" in place.states(), "the trouble")
+        assert place.history.starts == ()
+        control.chmod(0o750)
+        (control / "control.json").write_text(text)
+        ask(str(place.run_dir), "small", action="resume", by="eve", source="cli", reason="go on")
+        wait_until(lambda: place.codes == [0], "the end")
+    assert place.kinds == ["finished"]
+
+
+def test_a_stop_whose_files_were_taken_away_stands_there_again_until_a_person_resumes_the_run(place: Place) -> None:
+    for n in range(3):
+        ask(str(place.run_dir), "small", action=("pause", "resume", "stop")[n], by="eve", source="cli", reason="bad data")
+    with place.running():
+        wait_until(lambda: place.history.hold_seq == 3, "the stop")
+        (place.run_dir / "control").rename(place.path / "taken_away")
+        wait_until(lambda: (seen := read_request(place.run_dir)) is not None and seen.desired == "stopped", "the stop again")
+        assert place.history.starts == ()
+        wait_until(lambda: place.history.hold_seq == 1, "the number of the new request")
+        ask(str(place.run_dir), "small", action="resume", by="eve", source="cli", reason="go on")
+        wait_until(lambda: place.codes == [0], "the end")
+
+
+def test_a_pause_of_a_stopped_run_starts_nothing(place: Place) -> None:
+    ask(str(place.run_dir), "small", action="stop", by="eve", source="cli", reason="bad data")
+    with place.running():
+        wait_until(lambda: place.history.hold_seq == 1, "the stop")
+        ask(str(place.run_dir), "small", action="pause", by="eve", source="cli", reason="still bad")
+        wait_until(lambda: "kept_held" in place.states(), "the answer")
+        assert place.history.starts == ()
+
+
+# -- started again by hand ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("fault", "code", "kind"), [("config@1", 1, "config_error"), ("park@25", 75, "parked"), ("", 0, "finished")]
+)
+def test_run_starts_the_trainer_again_after_it_came_to_its_end(place: Place, fault: str, code: int, kind: str) -> None:
+    place.more += ["--faults", fault]
+    assert place.supervisor().run() == code
+    assert place.supervisor().run() == 0
+    assert place.kinds == [kind, "finished"]
+
+
+def test_a_parked_run_that_is_still_asked_to_pause_is_not_started(place: Place) -> None:
+    place.more += ["--faults", "park@25"]
+    assert place.supervisor().run() == 75
+    ask(str(place.run_dir), "small", action="pause", by="eve", source="cli", reason="the nodes are needed")
+    assert place.supervisor().run() == 75
+    ask(str(place.run_dir), "small", action="resume", by="eve", source="cli", reason="they are free")
+    assert place.supervisor().run() == 0
+    assert place.kinds == ["parked", "finished"]
+
+
+def test_a_start_after_the_state_was_moved_away_has_a_log_of_its_own(place: Place) -> None:
+    place.more += ["--faults", "config@1"]
+    assert place.supervisor().run() == 1
+    (place.run_dir / "supervisor.json").unlink()
+    assert place.supervisor().run() == 0
+    assert [start.number for start in place.history.starts] == [2]
+
+
+def test_a_hold_for_want_of_a_checkpoint_says_what_helps(tmp_path: Path) -> None:
+    held = History(held="no checkpoint can be used: the run had checkpoints and none is there now", hold_seq=1)
+    assert "To begin at step 0 on purpose" in holds.way_on(held, "/r")
+    assert holds.way_on(replace(held, held="restart loop"), "/r").startswith("To go on: ")
+
+
 # -- whose processes ----------------------------------------------------------------------------------------------------
 
 
@@ -122,6 +201,7 @@ def test_what_runs_is_found_again_by_its_own_mark_and_a_stranger_with_its_number
         dict(os.environ),
     )
     try:
+        wait_until(lambda: own.pid in process.members("01234567/7."), "its environment")
         assert find_again(Start(7, 0, pid=own.pid, began=own.began), "89abcdef") == (own, "01234567/7.")
         assert find_again(Start(7, 0), "01234567") == (own, "01234567/7.")
         assert find_again(Start(8, 0, pid=own.pid, began=own.began), "89abcdef") == (NOBODY, "89abcdef/8.")
@@ -201,5 +281,6 @@ def test_the_heartbeat_of_a_host_that_is_ahead_grows_old_like_any_other(tmp_path
     trainer = Paused(tmp_path, 3_600.0)
     assert trainer.hangs_after(90, "running") == ""
     assert trainer.running.obeys()
+    trainer.hangs_after(3)
     trainer.clock.advance(90)
     assert not trainer.running.obeys()

@@ -43,6 +43,7 @@ class GiveUp:
     """End with an error: it can never work like this."""
 
     reason: str
+    code: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +63,8 @@ def decide(history: History, settings: SupervisorSettings, now_ns: int, chance: 
     if last is None:
         return Begin("the first start")
     policy = POLICIES.get(last.kind, POLICIES["unknown"])
+    if last.number <= history.released:
+        return Begin("somebody resumed the run" if last.kind == "stopped" else "a person let it go on")
     if last.kind == "finished":
         return Done(0, "the training is finished")
     if last.kind == "parked":
@@ -72,11 +75,11 @@ def decide(history: History, settings: SupervisorSettings, now_ns: int, chance: 
     if last.kind in ("stopped", "rollback"):
         return Begin("somebody resumed the run" if last.kind == "stopped" else "going back as asked")
     since = _since_a_person(history)
-    if not since:
-        return Begin("a person let it go on")
     if policy.action == "give_up":
         if not any(one.first_step is not None for one in history.starts):
-            return GiveUp(f"the trainer cannot start: {last.sentence}. Nothing is tried again: {policy.why}")
+            return GiveUp(
+                f"the trainer cannot start: {last.sentence}. Nothing is tried again: {policy.why}. When it is mended, start run again"
+            )
         return Hold(f"the trainer cannot start: {last.sentence}. {_sentence(policy.why)}", "restart_failed")
     if policy.action == "hold":
         return Hold(f"{last.sentence}. {_sentence(policy.why)}", "resume_behind" if last.kind == "resumed_behind" else "")

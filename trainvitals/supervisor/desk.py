@@ -27,16 +27,18 @@ class Desk:
         self._events = EventFile(run.dir, clock)
         self._said = ""
         self._announce_due_s = 0.0
+        #: The last ``request`` could be read, or there is none.
+        self.is_readable = True
 
     def tell(self, state: str, text: str, *, severity: str = "info", step: int | None = None, **data: object) -> None:
         """One event."""
         self._events.tell(state, text, severity=severity, step=step, **data)
 
-    def tell_once(self, key: str, state: str, text: str) -> None:
-        """One event, unless the last one told like this had the same key."""
+    def tell_once(self, key: str, state: str, text: str, seconds: float | None = None) -> None:
+        """One event, unless the last one told like this had the same key. seconds: until something happens, None = not known."""
         if key != self._said:
             self._said = key
-            self.tell(state, text, severity="warning" if state == "trouble" else "info")
+            self.tell(state, text, severity="warning" if state == "trouble" else "info", seconds=seconds)
 
     def trouble(self, what: str, error: Exception) -> None:
         """Something that is tried again."""
@@ -45,8 +47,11 @@ class Desk:
     def request(self) -> ControlRequest | None:
         """What is asked of the run; None while it cannot be read: then nothing is concluded from it."""
         try:
-            return read_request(self._run.dir)
+            request = read_request(self._run.dir)
+            self.is_readable = True
+            return request
         except (InputError, ControlError, OSError) as error:
+            self.is_readable = False
             self.trouble("the control file cannot be read", error)
             return None
 

@@ -73,7 +73,7 @@ class Scheduler:
 class Evidence:
     """code: of the trainer, negative = ended by that signal, None = not known. ended_by_us: "" or why the supervisor ended it
     (hang, rollback, shutdown, resumed_behind). is_stop_asked: the run is asked to be stopped. end_reason: what the trainer told
-    its hook at the end ("finished", "stopped", …), "" = nothing. faulty_nodes: nodes with a fault of their own at this moment."""
+    its hook at the end ("finished", "stopped", …), "" = nothing. has_steps: it trained, so it could start. faulty_nodes: nodes with a fault of their own at this moment."""
 
     code: int | None
     ended_by_us: str = ""
@@ -84,6 +84,7 @@ class Evidence:
     faulty_nodes: int = 0
     wide_area_nodes: int = 0
     scheduler: Scheduler | None = None
+    has_steps: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +111,9 @@ def classify(evidence: Evidence) -> Exit:
     if evidence.wide_area_nodes and evidence.faulty_nodes >= evidence.wide_area_nodes:
         return Exit("wide_area", f"{evidence.faulty_nodes:,} nodes have a fault at once; the trainer {how}")
     kind, told = _from_logs(evidence)
+    if kind == "config_error" and evidence.has_steps:
+        # A trainer goes on after the traceback of an optional import; and what a signal ended was ended by no exception.
+        kind, told = ("", "") if _signal(evidence.code) else ("exception", told)
     scheduler = evidence.scheduler
     if scheduler is not None and (scheduler.is_sure or kind in ("", *FOLLOWERS)):
         kind, told = scheduler.kind, scheduler.text + (f"; {told}" if told else "")
@@ -133,7 +137,7 @@ def _from_logs(evidence: Evidence) -> tuple[str, str]:
 def _from_code(code: int | None) -> str:
     if code is None:
         return "unknown"
-    number = -code if code < 0 else code - 128 if code > 128 else 0
+    number = _signal(code)
     if number == signal.SIGKILL:
         return "killed"
     if number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
@@ -143,6 +147,11 @@ def _from_code(code: int | None) -> str:
     if code in (NOT_FOUND, 126):
         return "config_error"
     return "unknown"
+
+
+def _signal(code: int | None) -> int:
+    """That ended it, 0 = none; a shell and a launcher tell it as 128 and more."""
+    return 0 if code is None else -code if code < 0 else code - 128 if code > 128 else 0
 
 
 def _how(code: int | None) -> str:

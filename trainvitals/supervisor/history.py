@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
@@ -18,6 +19,8 @@ SCHEMA = 1
 #: Starts that are remembered; a day's restarts and the usual times of the phases come from them.
 MAX_STARTS = 300
 MAX_CURVE = 200
+LOGS_DIR = "logs"
+_LOG = re.compile(r"attempt-([0-9]{1,9})\.log", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,9 +86,9 @@ class Wish:
 @dataclass(frozen=True)
 class History:
     """starts: oldest first. held: why nothing is started until a person resumes, "" = nothing. hold_seq: number of the control
-    request that says so, None = it could not be written yet. released: number of the last start that a person had seen when one let
+    request that says so, None = it could not be written yet; also that of a person's stop, with nothing in ``held``. released: number of the last start that a person had seen when one let
     it go on (a number, as clocks are set back and those of other hosts are ahead); forgiven: the same after a hold, so that what
-    it was held for may be tried again. peak_step: highest step ever. curve: newest (step, loss) before the last death; usual_rate: throughput then."""
+    it was held for may be tried again. is_over: the supervisor came to its end by itself. peak_step: highest step ever. curve: newest (step, loss) before the last death; usual_rate: throughput then."""
 
     starts: tuple[Start, ...] = ()
     held: str = ""
@@ -102,6 +105,13 @@ class History:
     @property
     def last(self) -> Start | None:
         return self.starts[-1] if self.starts else None
+
+    @property
+    def is_kept(self) -> bool:
+        """Nothing is started until a person resumes the run: it holds, or a person stopped it."""
+        last = self.last
+        is_stopped = last is not None and last.kind == "stopped" and last.number > self.released
+        return bool(self.held) or self.hold_seq is not None or is_stopped
 
     def with_start(self, start: Start) -> History:
         """The same with a start added, or put in the place of the one with its number."""
@@ -152,7 +162,10 @@ def next_number(run_dir: str, history: History) -> int:
         known = max((entry.attempt for entry in AttemptBook(run_dir).all()), default=0)
     except InputError:
         known = 0  # it only makes the numbers alike; the watchdog says what is wrong with its file
-    return max(known, history.last.number if history.last is not None else 0) + 1
+    # Also where the state was moved away: a log of an earlier start would be read as this one's.
+    logs = Path(run_dir, LOGS_DIR).glob("attempt-*.log")
+    numbers = [int(found[1]) for log in logs if (found := _LOG.fullmatch(log.name)) is not None]
+    return max(known, *numbers, history.last.number if history.last is not None else 0) + 1
 
 
 def to_document(history: History) -> dict[str, Any]:

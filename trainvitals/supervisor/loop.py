@@ -16,7 +16,7 @@ from trainvitals.control import ControlRequest, supervised
 from trainvitals.errors import ControlError, InputError, TrainvitalsError
 from trainvitals.incidents.rollback import RollbackInputs
 from trainvitals.settings import RunSettings, SupervisorSettings
-from trainvitals.supervisor import deaths, exits, history, knowledge, lock, process, wishes
+from trainvitals.supervisor import deaths, exits, history, holds, knowledge, lock, process, wishes
 from trainvitals.supervisor.choice import Choice, choose, named
 from trainvitals.supervisor.decide import Done, GiveUp, Hold, Wait, decide
 from trainvitals.supervisor.desk import ME, Desk
@@ -67,6 +67,9 @@ class Supervisor:
         with lock.hold(self._run.dir):
             supervised.make_directories(self._run.dir)
             self._mark, self._history = process.mark_of(self._run.dir), history.load(self._run.dir)
+            self._remember(holds.begun_again(self._history, self._desk.request()))
+            if self._history.held:
+                self._desk.tell("kept_held", f"still held: {holds.sentence(self._history, self._run.dir)}")
             self._adopt()
             try:
                 while True:
@@ -166,7 +169,7 @@ class Supervisor:
             exits.Evidence(
                 code, start.ended_by_us, wishes.is_to_end(self._run, request), running.progress.end_reason, found,
                 running.start.nonfinite_step, max(hosts, known.faulty_nodes, known_by_road.bad_nodes), self._settings.wide_area_nodes,
-                known_by_road.scheduler,
+                known_by_road.scheduler, start.first_step is not None,
             )
         )  # fmt: skip
         start = self._road.blame(replace(start, ended_ns=now_ns, code=code, kind=told.kind, sentence=told.sentence), found)
@@ -195,24 +198,25 @@ class Supervisor:
         if self._history.wish is not None:
             self._release("a person asked to go back")
             return self._begin("going back as asked")
-        if self._history.held and not self._is_released(request):
-            return None
         if request is not None and wishes.is_to_end(self._run, request) and not self._history.held:
             return self._stopped(request)
+        if self._history.is_kept and not self._is_released(request):
+            return None
         now_ns = self._clock.time_ns()
         self._remember(self._history.not_ahead_of(now_ns))
         decision = decide(self._history, self._settings, now_ns, self._chance)
-        if isinstance(decision, Done):
-            self._desk.tell("done", decision.reason)
+        if isinstance(decision, (Done, GiveUp)):
+            self._remember(replace(self._history, is_over=True))
+            is_done = isinstance(decision, Done)
+            self._desk.tell("done" if is_done else "gave_up", decision.reason, severity="info" if is_done else "critical")
             return decision.code
-        if isinstance(decision, GiveUp):
-            self._desk.tell("gave_up", decision.reason, severity="critical")
-            return 1
         if isinstance(decision, Hold):
             self._hold(decision.reason, decision.rule)
             return None
         if isinstance(decision, Wait):
-            self._desk.tell_once(f"waiting{decision.until_ns}", "waiting", decision.reason)
+            self._desk.tell_once(
+                f"waiting{decision.until_ns}", "waiting", decision.reason, seconds=max(0, decision.until_ns - now_ns) / 1e9
+            )
             return None
         return self._begin(decision.reason)
 
@@ -223,12 +227,12 @@ class Supervisor:
             return 0
         self._desk.tell_once(who, "stopped", f"{who}; waiting until somebody resumes the run")
         # Whatever died before, the person who resumes it has seen it.
-        self._remember(self._history.seen_by_a_person())
+        self._remember(replace(self._history.seen_by_a_person(), hold_seq=request.seq))
         return None
 
     def _hold(self, reason: str, rule: str = "") -> None:
-        self._remember(replace(self._history, held=reason, held_rule=rule, hold_seq=None))
-        text = f"not starting it again: {reason.rstrip('.')}. To go on: python -m trainvitals control resume {self._run.dir} --by YOU --reason WHY"
+        self._remember(replace(self._history, held=reason, held_rule=rule, hold_seq=None, wish=None))
+        text = f"not starting it again: {holds.sentence(self._history, self._run.dir)}"
         nodes = self._history.last.nodes if self._history.last is not None else 0
         self._desk.tell("held", text, severity="critical", rule=rule, reason=reason, road=self._road.name, nodes=nodes)
         self._ask_to_stop()
@@ -236,23 +240,17 @@ class Supervisor:
     def _ask_to_stop(self) -> None:
         """The run is asked to be stopped, so that every page and every start by hand says why, and a resume lets it go on."""
         self._due["ask"] = self._clock.monotonic_s() + ASK_AGAIN_S
-        asked = self._desk.ask("stop", ME, self._history.held)
+        asked = self._desk.ask("stop", ME, holds.reason(self._history))
         if asked is not None:
             self._remember(replace(self._history, hold_seq=asked.seq))
 
     def _is_released(self, request: ControlRequest | None) -> bool:
-        if self._history.hold_seq is None:
-            if self._clock.monotonic_s() >= self._due["ask"]:
-                self._ask_to_stop()
-            return False
-        if request is None or request.seq <= self._history.hold_seq:
-            return False
-        if request.desired != "running":
-            if request.desired == "paused":
-                who = f"{request.by or 'somebody'} asked for a {request.action or 'pause'}"
-                self._desk.tell_once(
-                    f"{request.seq}", "kept_held", f"{who}; it is held all the same, until somebody resumes the run"
-                )
+        verdict = holds.judged(self._history, request, is_readable=self._desk.is_readable)
+        if verdict == holds.ASK and self._clock.monotonic_s() >= self._due["ask"]:
+            self._ask_to_stop()
+        if request is not None and verdict == holds.TELL:
+            self._desk.tell_once(str(request.seq), "kept_held", holds.answer(request))
+        if request is None or verdict != holds.GO:
             return False
         self._release(f"resumed by {request.by or 'somebody'}: {request.reason or 'no reason given'}")
         return True
@@ -276,15 +274,13 @@ class Supervisor:
         self._choice = None
         if choice.report is None and (choice.seen or choice.trouble or wish is not None or self._had_checkpoint()):
             why = choice.trouble or (choice.sentence if choice.seen else "the run had checkpoints and none is there now")
-            self._history = replace(self._history, wish=None)
-            self._hold(f"no checkpoint can be used: {why}")
+            self._hold(f"{holds.NO_CHECKPOINT}: {why}")
             return None
         plan = self._road.plan(self._history)
         if plan.is_pending:
             self._choice = (self._clock.monotonic_s(), choice) if wish is None else None
             return None
         if plan.refusal:
-            self._history = replace(self._history, wish=None)
             self._hold(plan.refusal, "restart_failed")
             return None
         if wish is not None and not self._let_run(wish):
@@ -321,7 +317,7 @@ class Supervisor:
             how += " The command names neither {resume_from} nor {step}: the trainer has TRAINVITALS_RESUME_FROM, or chooses by itself."
         self._desk.tell(
             "started", f"attempt {number} started ({reason}) {how}", step=step, attempt=number, resume_from=path, pid=own.pid, passed_over=dict(choice.skipped),
-            log=str(log_of(self._run.dir, number)), usual_s=usual_s(self._history.starts[:-1], start.road), nodes=start.nodes, exclude=plan.exclude,
+            log=str(log_of(self._run.dir, number)), usual_s=usual_s(self._history.starts[:-1], start.road), nodes=start.nodes, exclude=plan.exclude, hang_s=self._settings.hang_s,
         )  # fmt: skip
         self._desk.audit(
             "trainer_started", {"attempt": number, "resume_from": path, "step": step, "skip_samples": skip, "why": reason}
@@ -345,7 +341,12 @@ class Supervisor:
                 f"that machine is gone for good, move {history.STATE_FILE} in {self._run.dir} away."
             )
         self._watch(last, own, mark)
-        self._desk.tell("adopted", f"attempt {last.number} was started by a supervisor before this one", attempt=last.number)
+        self._desk.tell(
+            "adopted",
+            f"attempt {last.number} was started by a supervisor before this one",
+            attempt=last.number,
+            hang_s=self._settings.hang_s,
+        )
 
     # -- parts --------------------------------------------------------------------------------------------------------
 

@@ -12,13 +12,12 @@ from trainvitals.control import ControlStatus, read_request, read_status
 from trainvitals.errors import ControlError, InputError
 from trainvitals.settings import RunSettings, SupervisorSettings
 from trainvitals.supervisor import process
-from trainvitals.supervisor.history import Start
+from trainvitals.supervisor.history import LOGS_DIR, Start
 from trainvitals.supervisor.process import Process
 from trainvitals.supervisor.progress import Progress
 from trainvitals.supervisor.recovery import QUEUED
 from trainvitals.supervisor.road import Road
 
-LOGS_DIR = "logs"
 EXITS_DIR = "logs/exits"
 STATUS_EVERY_S = 2.0
 #: A trainer that was killed must be gone by then, or its keeper is.
