@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import html
+import json
 import os
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import quote, quote_plus, unquote
 
 from trainvitals.errors import SettingsError
 from trainvitals.masking import MASK, mask_text
@@ -54,8 +58,9 @@ class Credentials:
 
     def mask(self, text: str) -> str:
         """``text`` without any of these, and without what has the shape of a token."""
-        for part in sorted(set(self._parts()), key=len, reverse=True):
-            text = text.replace(part, MASK)
+        forms = {form for part in self._parts() for form in _forms(part)}
+        for form in sorted(forms, key=len, reverse=True):
+            text = re.sub(re.escape(form), MASK, text, flags=re.IGNORECASE)
         return mask_text(text)
 
     def _parts(self) -> Iterable[str]:
@@ -69,6 +74,29 @@ class Credentials:
             user, at, _ = behind.partition("/")[0].rpartition("@")
             if at:
                 yield from (part for part in user.split(":") if part)
+
+
+def _forms(part: str) -> Iterable[str]:
+    """As a receiver may say it: quoted for an address, in part or in whole, in JSON, or twice of them."""
+    plain = unquote(part)
+    for form in {part, plain}:
+        wholly = "".join(
+            c if c.isalnum() and c.isascii() else "".join(f"%{byte:02X}" for byte in c.encode("utf-8", "replace")) for c in form
+        )
+        quoted = {
+            form,
+            quote(form, errors="replace"),
+            quote(form, safe="", errors="replace"),
+            wholly,
+            quote_plus(form, errors="replace"),
+        }
+        yield from quoted | {quote(one, safe="", errors="replace") for one in quoted}
+        yield from (
+            json.dumps(form)[1:-1],
+            json.dumps(form, ensure_ascii=False)[1:-1],
+            form.replace("/", "\\/"),
+            html.escape(form),
+        )
 
 
 def _split(text: str) -> list[str]:

@@ -19,7 +19,7 @@ from trainvitals.alerts.outbox import Outbox
 from trainvitals.alerts.outbox_rows import Claim
 from trainvitals.alerts.secret import Credentials, Secret, credentials
 from trainvitals.alerts.targets.apprise import Apprise
-from trainvitals.alerts.targets.protocol import DELIVERED, GONE, PERMANENT, RETRY, Verdict
+from trainvitals.alerts.targets.protocol import DELIVERED, GONE, PERMANENT, RETRY, Verdict, shortened
 from trainvitals.alerts.targets.registry import target_of
 from trainvitals.alerts.words import Message, body
 from trainvitals.clock import Clock, SystemClock
@@ -100,7 +100,7 @@ class Delivery:
         except Exception as error:  # noqa: BLE001 (a fault of ours in one message must not stop all others; it is seen as its error)
             return Verdict(RETRY, f"it could not be sent ({type(error).__name__})"), None, None
         asked_s = retry_after_s(answer.retry_after, self._clock.time_ns()) if answer.retry_after else None
-        return Verdict(verdict.outcome, held.mask(verdict.error)), answer.status or None, asked_s
+        return Verdict(verdict.outcome, shortened(held.mask(verdict.error))), answer.status or None, asked_s
 
     def _words(self, notice: Notice) -> Message:
         """A page that cannot be put into fine words goes out in poor ones."""

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from trainvitals.alerts.http import Answer
+from trainvitals.alerts.http import MAX_ANSWER_BYTES, Answer
 from trainvitals.alerts.notice import Notice
 from trainvitals.alerts.secret import Credentials
 from trainvitals.alerts.words import Message
@@ -16,6 +16,10 @@ from trainvitals.alerts.words import Message
 DELIVERED, RETRY, PERMANENT, GONE = "delivered", "retry", "permanent", "gone"
 #: What may pass by itself, of the 4xx. RFC 9110 (408), RFC 8470 (425), RFC 6585 (429).
 _PASSING = frozenset({408, 425, 429})
+#: Characters that are kept of an error.
+MAX_ERROR = 250
+#: Of an answer that was cut off somewhere: its end may be the beginning of a secret.
+_CUT_OFF = 300
 #: One code of Feishu stands for "bad request" and for this; the words tell them apart.
 _PASSING_WORDS = ("frequency limited", "freq out of limit", "too fast", "too many requests", "over limit")
 
@@ -31,7 +35,8 @@ class Letter:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """outcome: delivered, retry, permanent, or gone (410: the receiver wants nothing any more). error: one sentence, may hold secrets."""
+    """outcome: delivered, retry, permanent, or gone (410: the receiver wants nothing any more). error: one sentence, may hold secrets: it
+    is cut only after they were masked, because half a secret is not known as one."""
 
     outcome: str
     error: str = ""
@@ -61,7 +66,7 @@ def by_status(answer: Answer) -> Verdict:
     status = answer.status
     if 200 <= status < 300:
         return Verdict(DELIVERED)
-    said = f"the receiver answered {status}{_excerpt(answer.body)}"
+    said = f"the receiver answered {status}{excerpt(answer.body)}"
     if status == 410:
         return Verdict(GONE, said)
     if 300 <= status < 400:
@@ -86,10 +91,23 @@ def by_code(answer: Answer, name: str, passing: frozenset[int]) -> Verdict:
     if code == 0 and not isinstance(code, bool):
         return verdict
     if isinstance(code, bool) or not isinstance(code, int):
-        return Verdict(RETRY, f"the receiver answered 200 without {name}{_excerpt(answer.body)}")
+        return Verdict(RETRY, f"the receiver answered 200 without {name}{excerpt(answer.body)}")
     text = answer.body[:500].decode("utf-8", "replace").lower()
     is_passing = code in passing or any(words in text for words in _PASSING_WORDS)
-    return Verdict(RETRY if is_passing else PERMANENT, f"the receiver answered {name} {code}{_excerpt(answer.body)}")
+    return Verdict(RETRY if is_passing else PERMANENT, f"the receiver answered {name} {code}{excerpt(answer.body)}")
+
+
+def shortened(error: str) -> str:
+    """As it is kept and shown; its secrets are masked already."""
+    return error if len(error) <= MAX_ERROR else error[: MAX_ERROR - 1] + "…"
+
+
+def excerpt(body: bytes) -> str:
+    """``: `` and what a receiver said, on one line; "" when it said nothing."""
+    text = " ".join("".join(c if c.isprintable() else " " for c in body.decode("utf-8", "replace")).split())
+    if len(body) >= MAX_ANSWER_BYTES:
+        text = text[:-_CUT_OFF]
+    return f": {text}" if text else ""
 
 
 def json_body(value: Any) -> bytes:
@@ -105,8 +123,3 @@ def _finite(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [_finite(inner) for inner in value]
     return value
-
-
-def _excerpt(body: bytes) -> str:
-    text = " ".join("".join(c if c.isprintable() else " " for c in body[:300].decode("utf-8", "replace")).split())
-    return f": {text[:200]}" if text else ""

@@ -8,7 +8,7 @@ from trainvitals.alerts.http import Answer
 from trainvitals.alerts.notice import Notice
 from trainvitals.alerts.secret import Credentials
 from trainvitals.alerts.targets.plain import as_lines, fit, harmless
-from trainvitals.alerts.targets.protocol import DELIVERED, PERMANENT, RETRY, Letter, Verdict, by_status, json_body
+from trainvitals.alerts.targets.protocol import DELIVERED, PERMANENT, RETRY, Letter, Verdict, by_status, excerpt, json_body
 from trainvitals.alerts.words import Message
 
 #: Slack, reference/block-kit/blocks: characters of a header and of a section's text.
@@ -52,7 +52,9 @@ class Slack:
             return verdict
         shown = answer.body[:100].decode("utf-8", "replace")
         is_refusal = shown.replace("_", "").isalpha()  # invalid_payload, no_service, …
-        return Verdict(PERMANENT if is_refusal else RETRY, f"the receiver answered {answer.status} and not ok: {shown}")
+        return Verdict(
+            PERMANENT if is_refusal else RETRY, f"the receiver answered {answer.status} and not ok{excerpt(answer.body)}"
+        )
 
 
 def escape(text: str) -> str:
