@@ -54,7 +54,7 @@ def test_a_notice_says_what_leads_the_incident_and_what_going_back_costs():
 
 def test_the_id_is_of_incident_kind_and_number_alone():
     other = compose(replace(CHANGE, at_ns=T_NS + 10**12), replace(KNOWN, last_step=60_000, breaker="x"))
-    assert other.id == compose(CHANGE, KNOWN).id == notice_id(INCIDENT.id, "escalated", 1)
+    assert other.id == compose(CHANGE, KNOWN).id == notice_id(f"{INCIDENT.id}@{INCIDENT.opened_at_ns}", "escalated", 1)
     assert compose(replace(CHANGE, number=2), KNOWN).id != other.id
     assert notice_id("a\r\nX-Evil: 1/é\udcff", "opened", 1).replace("-", "").isalnum()
 

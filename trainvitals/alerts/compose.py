@@ -57,7 +57,7 @@ class Known:
 
 
 def compose(change: IncidentChange, known: Known) -> Notice:
-    """The notice of ``change``; its id depends on the incident, the kind and the number alone."""
+    """The notice of ``change``; its id depends on the incident, when it began, the kind and the number alone."""
     incident, kind = change.incident, _KINDS[change.kind]
     lead = leading(change.rule, incident, known.findings)
     is_over = kind is NoticeKind.RECOVERED
@@ -67,7 +67,7 @@ def compose(change: IncidentChange, known: Known) -> Notice:
     what = incident.title or (lead.message if lead is not None else ", ".join(incident.rules))
     rule = lead.rule if lead is not None else change.rule
     return Notice(
-        id=notice_id(incident.id, kind.value, change.number), kind=kind, number=change.number, run=incident.run,
+        id=notice_id(f"{incident.id}@{incident.opened_at_ns}", kind.value, change.number), kind=kind, number=change.number, run=incident.run,
         incident_id=incident.id, family=incident.family, severity=incident.severity,
         verb=verb(incident, known.findings, is_paused=known.is_paused, is_over=is_over), rule=rule, rules=incident.rules,
         what=plain(mask_text(what), WHAT_CHARACTERS), at_ns=change.at_ns, opened_at_ns=incident.opened_at_ns,

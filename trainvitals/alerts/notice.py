@@ -128,7 +128,8 @@ class Notice:
 
 
 def notice_id(incident_id: str, kind: str, number: int) -> str:
-    """The name of a notice for good: the same trouble told again for the same reason is the same notice. Letters, digits and ``-``
+    """The name of a notice for good: the same trouble told again for the same reason is the same notice. incident_id: with when it
+    began, where a run of that name may begin anew with the outbox kept. Letters, digits and ``-``
     only: an incident's id holds the run's name, which is anybody's text, and a header takes not all of that."""
     digest = hashlib.sha256(incident_id.encode("utf-8", "replace")).hexdigest()[:24]
     return f"{digest}-{kind}-{number}"

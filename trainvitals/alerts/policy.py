@@ -122,6 +122,7 @@ class Policy:
                 known.is_held = False
                 due += self._to_wanting(known, known.notice, now)
             if not known.acknowledged_by:
+                due += [one for name in self._unheard(known) for one in self._tell(name, known.notice, now, known)]
                 due += self._remind(known, now)
         for name, target in self._targets.items():
             if name in self._quiet and not is_quiet(target, now.wall_ns):
@@ -140,7 +141,7 @@ class Policy:
     def is_waiting(self, now: Now) -> bool:
         """Whether a reminder or a second target is due now, so that fresh facts are worth collecting."""
         return any(
-            not known.acknowledged_by and now.wall_ns >= known.silenced_until_ns and (known.is_held or self._due(known, now))
+            not known.acknowledged_by and now.wall_ns >= known.silenced_until_ns and (known.is_held or self._unheard(known) or self._due(known, now))
             for known in self._open.values()
         )
 
@@ -170,6 +171,12 @@ class Policy:
             if name in self._targets and (told is None or told.severity.rank < notice.severity.rank):
                 due += self._tell(name, notice, now, known)
         return due
+
+    def _unheard(self, known: _Open) -> list[str]:
+        """Targets that came into the settings while something critical was open: they are told of it once."""
+        if known.is_held or known.notice.severity is not Severity.CRITICAL:
+            return []
+        return [name for name in self._wanting(known.notice) if name not in known.told]
 
     def _wanting(self, notice: Notice) -> list[str]:
         return [
@@ -210,7 +217,17 @@ class Policy:
         if told is not None:
             told.first_ns = now.steady_ns if told.first_ns is None else told.first_ns
             told.last_ns = now.steady_ns
+        if notice.kind in (*_NEWS, NoticeKind.RECOVERED):
+            self._drop(name, notice.incident_id)
         return [Delivery(notice, name)]
+
+    def _drop(self, name: str, incident_id: str) -> None:
+        """What is kept of an incident says less, or another thing, than what was just told of it."""
+        for heaps in (self._quiet, self._flood):
+            if name in heaps:
+                heaps[name].drop(incident_id)
+                if not heaps[name].notices and not heaps[name].more:
+                    del heaps[name]
 
     def _has_room(self, name: str, now: Now, *, is_critical: bool) -> bool:
         lane = _lane(name, is_critical)

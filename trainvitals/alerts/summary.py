@@ -41,6 +41,13 @@ class Heap:
     def has(self, id: str) -> bool:
         return any(one.id == id for one in self.notices)
 
+    def drop(self, incident_id: str) -> None:
+        """It was told in another way."""
+        self.notices = [one for one in self.notices if one.incident_id != incident_id]
+        if not self.more:
+            gravest = max((one.severity for one in self.notices), key=lambda severity: severity.rank, default=Severity.INFO)
+            self.worst = gravest.value
+
     def holds(self, incident_id: str) -> bool:
         return any(one.incident_id == incident_id for one in self.notices)
 
@@ -67,7 +74,8 @@ class Heap:
 
 
 def summary(heap: Heap, why: str, target: str, number: int, wall_ns: int) -> Notice:
-    """One notice of all in the heap. number: of this target's summaries, which together with the run names it for good."""
+    """One notice of all in the heap. number: of this target's summaries, for people. What is in it names it for good: another one of the
+    same number, after the state was lost, is another message."""
     newest = heap.notices[-1]
     own = f"{newest.run}/summary/{target}"
     items = tuple(
@@ -77,7 +85,7 @@ def summary(heap: Heap, why: str, target: str, number: int, wall_ns: int) -> Not
         for one in heap.notices
     )
     return Notice(
-        id=notice_id(own, NoticeKind.SUMMARY.value, number), kind=NoticeKind.SUMMARY, number=number, run=newest.run, incident_id=own,
+        id=notice_id("\0".join((own, *(one.id for one in heap.notices))), NoticeKind.SUMMARY.value, number), kind=NoticeKind.SUMMARY, number=number, run=newest.run, incident_id=own,
         family="", severity=heap.severity, verb=Verb.SUMMARY, rule=why,
         rules=tuple(dict.fromkeys(one.rule for one in heap.notices)), what=WHY[why], at_ns=wall_ns,
         opened_at_ns=min(one.at_ns for one in heap.notices), link=newest.link, items=items, more=heap.more,

@@ -5,6 +5,7 @@ Fields as in ``sentences``; {since} = "第 48,210 步起" or nothing, {at} = "�
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from types import MappingProxyType
 
@@ -129,6 +130,8 @@ LABELS: Mapping[str, str] = MappingProxyType(
 
 def duration(seconds: float) -> str:
     """``45 秒``, ``4 分 12 秒``, ``15 分钟``, ``3 小时 5 分``, ``2 天 4 小时``"""
+    if not math.isfinite(seconds):
+        return "?"
     rest = max(0, round(seconds))
     if rest < 60:
         return f"{rest} 秒"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 
 def gpu_hours(amount: float) -> str:
     """``2,650 GPU-h``, ``85 GPU-h``, ``0.4 GPU-h``; empty when it rounds to nothing."""
@@ -14,7 +16,7 @@ def gpu_hours(amount: float) -> str:
 
 def span(seconds: float | None) -> str:
     """A duration for people: ``850 ms``, ``8 s``, ``4 min 12 s``, ``3 h 05 min``, ``2 d 4 h``; ``?`` when unknown."""
-    if seconds is None:
+    if seconds is None or not math.isfinite(seconds):
         return "?"
     if 0 < seconds < 1:
         return f"{seconds * 1000:.0f} ms"
