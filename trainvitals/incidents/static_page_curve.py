@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 WIDTH, HEIGHT = 720, 190
 _LEFT, _RIGHT, _TOP, _BOTTOM = 6, 6, 24, 26
+_SMALL = 1e-290
 #: Columns that are drawn: of more points each column shows its lowest and highest.
 COLUMNS = 360
 
@@ -59,9 +61,9 @@ def svg(curve: Curve, first_step: int | None, last_step: int | None) -> str:
 
 def _range(values: Sequence[float]) -> tuple[float, float]:
     low, high = min(values), max(values)
-    if low == high:
-        pad = abs(low) * 0.05 or 1.0
-        return max(low - pad, -1.7e308), min(high + pad, 1.7e308)
+    if low / 2 == high / 2:  # also of two numbers so small that half of them is nothing
+        pad = abs(low) * 0.05 if abs(low) > _SMALL else 1.0
+        return max(low - pad, -sys.float_info.max), min(high + pad, sys.float_info.max)
     return low, high
 
 

@@ -85,10 +85,8 @@ class IncidentFiles:
             for incident in due:
                 if not self._is_due(incident, now_s):
                     continue  # it is there as it is
-                page = self._page(incident, self._known(incident, seen, now_ns), now_ns)
-                name = file_name(incident.id)
-                self._write(f"{name}.html", to_html(page))
-                self._write(f"{name}.json", to_json(page))
+                for ending, text in self._texts(incident, seen, now_ns):
+                    self._write(f"{file_name(incident.id)}.{ending}", text)
                 self._written[incident.id] = (incident, now_s)
                 self._listed[incident.id] = incident
             self._tidy(now_ns)
@@ -111,6 +109,16 @@ class IncidentFiles:
                 f"an incident could not be explained ({type(error).__name__}: {error}); its page says what is known without"
             )
             return Known()
+
+    def _texts(self, incident: Incident, seen: Seen, now_ns: int) -> tuple[tuple[str, str], ...]:
+        """A fault in a page costs that page, not the watchdog, which has people to tell."""
+        try:
+            page = self._page(incident, self._known(incident, seen, now_ns), now_ns)
+            return ("html", to_html(page)), ("json", to_json(page))
+        except Exception as error:  # noqa: BLE001 (counted and told)
+            self.faults += 1
+            self.fault = f"the page of an incident could not be written ({type(error).__name__}: {error})"
+            return ()
 
     def _is_due(self, incident: Incident, now_s: float) -> bool:
         before = self._written.get(incident.id)
