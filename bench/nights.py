@@ -4,14 +4,16 @@
 
 Interruptions come as often as on Llama 3 405B (419 unexpected and 47 planned ones in 54 days), 1 in 10 of them a hang as among ByteDance's
 jobs (9.9 %), 3 of 419 such that no restart leads on without a person; a 20 % slow stretch for every 0.8 %, a NaN for every 0.3 %;
-a loss spike that heals by itself every three days and one that does not every ten. What a person does takes half an hour. Everything
-is made up from a seed; time is simulated. Writes a table for people, then one JSON line.
+a loss spike that heals by itself every three days and one that does not every ten. Of the restarts 1 in 100 stays stuck before its first
+step until the supervisor ends it, 1 in 150 loses its supervisor. What a person does takes half an hour. Everything is made up from a
+seed; time is simulated. Writes a table for people, then one JSON line.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 import random
 import sys
 import time
@@ -19,6 +21,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
@@ -40,6 +43,11 @@ PERSON_S = 1800.0
 NIGHT_HOURS = range(0, 8)
 UNEXPECTED_A_DAY, PLANNED_A_DAY = 419 / 54, 47 / 54
 HANGS, HOPELESS, SLOW, NANS = 0.099, 3 / 419, 0.008, 0.003
+STUCK, ORPHANED = 1 / 100, 1 / 150
+FIRST_STEP_S = 3600.0
+#: Seconds of the phases of a restart: median; together about 6 minutes.
+PHASES_S = {"start": 120.0, "load": 150.0, "first_step": 70.0}
+SPREAD = 0.5
 HEALING_SPIKE_DAYS, BAD_SPIKE_DAYS = 3.0, 10.0
 
 
@@ -75,10 +83,14 @@ class Days:
         self.happened: Counter[str] = Counter()
         self.needed: list[tuple[int, int]] = []  # when a person was needed: from, to
         self.excess = 0.0
+        self.is_supervised = True
+        self.took: dict[str, list[float]] = {name: [] for name in PHASES_S}
 
     def tell(self, record: Step | Event) -> None:
         self.alerting.take(record)
-        if isinstance(record, Step):
+        if isinstance(record, Event):
+            self.incidents.hear(record)
+        else:
             self.incidents.stepped(record.attempt)
         self.found(self.detect.update(record))
 
@@ -92,7 +104,7 @@ class Days:
     def look(self) -> None:
         now_ns = self.clock.time_ns()
         self.incidents.advance(now_ns)
-        changes = self.incidents.take_changes(now_ns, is_supervised=True)
+        changes = self.incidents.take_changes(now_ns, is_supervised=self.is_supervised)
         self.alerting.poll(changes, self.incidents.open_incidents, Seen(self.step, now_ns, STEP_S), now_ns)
         self.alerting.flush()
 
@@ -113,7 +125,6 @@ class Days:
     def start(self) -> None:
         self.attempt += 1
         self.event("attempt_start", attempt=self.attempt, resumed_from_step=self.saved)
-        self.event("supervisor", state="started")
         if self.attempt > 1:
             self.tell(Event("resume", self.clock.time_ns(), step=self.saved, attempt=self.attempt, id=f"resume/{self.attempt}"))
         self.step, self.excess = self.saved, 0.0
@@ -152,10 +163,39 @@ class Days:
         self.event("attempt_end", text=reason, attempt=self.attempt, reason=reason, exit_code=1)
         self.event("supervisor", state="ended")
 
+    def usual_s(self) -> dict[str, float | None]:
+        """As the supervisor tells it: medians of the newest ten."""
+        return {name: median(times[-10:]) if times else None for name, times in self.took.items()}
+
+    def mend(self) -> None:
+        """The supervisor starts it again, until it makes steps."""
+        while True:
+            self.wait(self.chance.lognormvariate(math.log(20), SPREAD))
+            self.event("supervisor", state="started", usual_s=self.usual_s(), hang_s=HANG_S)
+            draw = self.chance.random()
+            if draw < STUCK:
+                self.happened["restart that is stuck, ended by the supervisor"] += 1
+                self.wait(FIRST_STEP_S)
+                self.event("supervisor", state="ending")
+                self.event("supervisor", state="ended")
+                continue
+            if draw < STUCK + ORPHANED:
+                for _ in self.person("the supervisor is gone"):
+                    self.is_supervised = False
+                    self.wait(PERSON_S)
+                    self.is_supervised = True
+                    self.event("supervisor", state="adopted", hang_s=HANG_S)
+                    self.event("supervisor", state="started", usual_s=self.usual_s(), hang_s=HANG_S)
+            for name, usual_s in PHASES_S.items():
+                took_s = self.chance.lognormvariate(math.log(usual_s), SPREAD)
+                self.wait(took_s)
+                self.took[name].append(took_s)
+                self.event("supervisor", state="phase", phase=name, seconds=took_s)
+            return
+
     def interrupt(self) -> None:
         """One unexpected interruption."""
         draw = self.chance.random()
-        back_s = self.chance.lognormvariate(5.9, 0.5)  # median 6 min from the death to the next start
         if draw < HOPELESS:
             for _ in self.person("no restart leads on"):
                 self.die("crashed")
@@ -167,7 +207,7 @@ class Days:
             self.happened["hang, ended by the supervisor"] += 1
             self.wait(HANG_S)
             self.die("hang")
-            self.wait(back_s)
+            self.mend()
         elif draw < HOPELESS + HANGS + SLOW:
             self.happened["20 % slow for two hours"] += 1
             self.make(7_200, slow=1.25)
@@ -180,7 +220,7 @@ class Days:
         else:
             self.happened["death, mended by the supervisor"] += 1
             self.die("crashed")
-            self.wait(back_s)
+            self.mend()
         self.start()
 
     def spike(self, *, heals: bool) -> None:
@@ -202,6 +242,7 @@ class Days:
 
     def run(self) -> None:
         end_ns = self.clock.time_ns() + round(self.days * 86_400e9)
+        self.event("supervisor", state="started", usual_s=self.usual_s(), hang_s=HANG_S)
         self.start()
         self.make(6 * 3600)
         rates = {
@@ -225,10 +266,12 @@ class Days:
         pages = [(at_ns, one) for at_ns, one in self.box.told if one.kind.value in ("opened", "escalated", "reopened")]
         useful = [one for at_ns, one in pages if any(a <= at_ns <= b + slack_ns for a, b in self.needed)]
         unheard = sum(not any(a <= at_ns <= b + slack_ns for at_ns, _ in pages) for a, b in self.needed)
+        waits = [min((at_ns - a for at_ns, _ in pages if a <= at_ns <= b + slack_ns), default=0) / 1e9 for a, b in self.needed]
         night = sum((at_ns // 3_600_000_000_000) % 24 in NIGHT_HOURS for at_ns, _ in pages)
         return {
             "days": self.days, "pages": len(pages), "pages_at_night": night, "needed_a_person": len(useful),
             "a_person_was_needed": len(self.needed), "and_nobody_was_told": unheard,
+            "longest_until_told_s": round(max(waits, default=0)),
             "pages_by_rule": dict(Counter(one.rule for _, one in pages)), "summaries": sum(n.kind.value == "summary" for _, n in self.box.told),
             "happened": dict(self.happened),
         }  # fmt: skip
@@ -249,7 +292,7 @@ def main() -> int:
         print(
             f"seed {seed}: {sum(one['happened'].values())} events in {options.days:g} days; {one['pages']} pages, "
             f"{one['pages'] / options.days:.2f} a day, {one['pages_at_night']} between 00 and 08; {one['needed_a_person']} needed a person; "
-            f"{one['and_nobody_was_told']} of {one['a_person_was_needed']} troubles that needed one were not told"
+            f"{one['and_nobody_was_told']} of {one['a_person_was_needed']} troubles that needed one were not told, the others within {one['longest_until_told_s']} s"
         )  # fmt: skip
         print(f"        happened: {one['happened']}\n        pages: {one['pages_by_rule']}", flush=True)
     print(json.dumps(results))
