@@ -11,6 +11,7 @@ import pytest
 from tests.supervisor.tools import Place, wait_until
 from trainvitals.control import ControlRequest, submit
 from trainvitals.settings import RunSettings
+from trainvitals.supervisor.exits import Evidence, classify
 from trainvitals.supervisor.wishes import is_to_end
 
 TRAINER = """
@@ -71,3 +72,27 @@ def test_a_pause_ends_a_trainer_only_where_nothing_else_can_be_done(control: str
     run = RunSettings(name="r", dir="/x", control=control)
     assert is_to_end(run, ControlRequest(seq=1, desired=desired)) is ends
     assert not is_to_end(run, None)
+
+
+def test_a_trainer_is_not_started_while_its_kill_switch_is_still_there(tmp_path: Path) -> None:
+    """It would end with exit code 0, as if the training were finished."""
+    place = OwnWay(tmp_path)
+    with place.running():
+        wait_until(lambda: place.starts == 1, "the start")
+        ask(place, "pause")
+        place.kill.touch()
+        wait_until(lambda: place.history.hold_seq is not None, "that it waits")
+        ask(place, "resume")
+        wait_until(lambda: any("kill switch" in event["text"] for event in place.events()), "that it is said")
+        assert place.starts == 1
+        place.kill.unlink()
+        wait_until(lambda: place.starts == 2, "the second start")
+        (tmp_path / "done").touch()
+        wait_until(lambda: place.codes == [0], "the end")
+
+
+def test_an_end_that_a_kill_switch_makes_is_not_taken_for_the_end_of_the_training() -> None:
+    assert classify(Evidence(0, may_be_off=True)).kind == "unknown"
+    assert classify(Evidence(0, may_be_off=True, has_steps=True)).kind == "finished"
+    assert classify(Evidence(0, may_be_off=True, end_reason="finished")).kind == "finished"
+    assert classify(Evidence(0, may_be_off=True, is_stop_asked=True)).kind == "stopped"

@@ -12,8 +12,9 @@ import pytest
 
 from tests.supervisor.tools import QUICK, Place, wait_until
 from trainvitals.clock import ManualClock, SystemClock
-from trainvitals.control import ControlStatus, files, read_request, submit
+from trainvitals.control import ControlStatus, files, read_request, submit, supervised
 from trainvitals.control.audited import ask
+from trainvitals.control.requests import Watcher
 from trainvitals.settings import RunSettings, SupervisorSettings
 from trainvitals.supervisor import history, holds, process
 from trainvitals.supervisor.decide import Begin, Wait, decide
@@ -252,6 +253,12 @@ class Paused:
         return ""
 
 
+def test_a_stop_whose_last_save_is_slow_is_no_hang(tmp_path: Path) -> None:
+    trainer = Paused(tmp_path, 0)
+    trainer.beat("running")
+    assert trainer.hangs_after(400, "stopping") == ""
+
+
 @pytest.mark.parametrize("skew_s", [-3_600.0, -90.0, 0.0, 90.0, 3_600.0])
 def test_a_paused_trainer_is_no_hanging_one_whatever_its_clock_says(tmp_path: Path, skew_s: float) -> None:
     trainer = Paused(tmp_path, skew_s)
@@ -284,3 +291,17 @@ def test_the_heartbeat_of_a_host_that_is_ahead_grows_old_like_any_other(tmp_path
     trainer.hangs_after(3)
     trainer.clock.advance(90)
     assert not trainer.running.obeys()
+
+
+def test_a_way_back_that_nobody_took_for_long_is_refused(place: Place) -> None:
+    supervised.make_directories(place.run_dir)
+    supervised.announce(place.run_dir, Watcher("small", (supervised.ROLLBACK,), "h", 1))
+    asked = supervised.ask_rollback(
+        place.run_dir, "small", to=str(place.checkpoints / "checkpoint-10"), by="ana", reason="a spike", source="ui"
+    )
+    path = supervised.directory_of(place.run_dir) / asked.name
+    os.utime(path, (path.stat().st_mtime - 3 * 86_400,) * 2)
+    assert place.supervisor().run() == 0
+    answer = supervised.answer_to(place.run_dir, asked)
+    assert answer is not None and answer.outcome == "refused" and "4,320 minutes ago" in answer.sentence
+    assert place.kinds == ["finished"]

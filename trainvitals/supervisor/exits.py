@@ -73,7 +73,9 @@ class Scheduler:
 class Evidence:
     """code: of the trainer, negative = ended by that signal, None = not known. ended_by_us: "" or why the supervisor ended it
     (hang, rollback, shutdown, resumed_behind). is_stop_asked: the run is asked to be stopped. end_reason: what the trainer told
-    its hook at the end ("finished", "stopped", …), "" = nothing. has_steps: it trained, so it could start. faulty_nodes: nodes with a fault of their own at this moment."""
+    its hook at the end ("finished", "stopped", …), "" = nothing. has_steps: it trained, so it could start.
+    faulty_nodes: nodes with a fault of their own at this moment. may_be_off: its own way of control makes it end with exit code 0 before it
+    trains, and earlier starts did train."""
 
     code: int | None
     ended_by_us: str = ""
@@ -85,6 +87,7 @@ class Evidence:
     wide_area_nodes: int = 0
     scheduler: Scheduler | None = None
     has_steps: bool = False
+    may_be_off: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +108,8 @@ def classify(evidence: Evidence) -> Exit:
     if evidence.code == 0:
         if evidence.end_reason == "stopped" or (evidence.is_stop_asked and evidence.end_reason != "finished"):
             return Exit("stopped", "stopped on request")
+        if evidence.may_be_off and not evidence.has_steps and not evidence.end_reason:
+            return Exit("unknown", "exit code 0 without a step, as a kill switch makes it")
         return Exit("finished", "finished")
     if evidence.code is None and evidence.end_reason in ("finished", "stopped"):
         return Exit(evidence.end_reason, f"{evidence.end_reason}, as the trainer said")

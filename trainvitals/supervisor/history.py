@@ -113,6 +113,14 @@ class History:
         is_stopped = last is not None and last.kind == "stopped" and last.number > self.released
         return bool(self.held) or self.hold_seq is not None or is_stopped
 
+    @property
+    def has_steps(self) -> bool:
+        return any(one.first_step is not None for one in self.starts)
+
+    @property
+    def had_checkpoint(self) -> bool:
+        return any(one.safe_step is not None or one.resume_from is not None for one in self.starts)
+
     def with_start(self, start: Start) -> History:
         """The same with a start added, or put in the place of the one with its number."""
         kept = tuple(one for one in self.starts if one.number != start.number)

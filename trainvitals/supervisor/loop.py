@@ -169,7 +169,7 @@ class Supervisor:
             exits.Evidence(
                 code, start.ended_by_us, wishes.is_to_end(self._run, request), running.progress.end_reason, found,
                 running.start.nonfinite_step, max(hosts, known.faulty_nodes, known_by_road.bad_nodes), self._settings.wide_area_nodes,
-                known_by_road.scheduler, start.first_step is not None,
+                known_by_road.scheduler, start.first_step is not None, self._run.control == "kill_switch" and self._history.has_steps,
             )
         )  # fmt: skip
         start = self._road.blame(replace(start, ended_ns=now_ns, code=code, kind=told.kind, sentence=told.sentence), found)
@@ -264,6 +264,9 @@ class Supervisor:
     # -- starting -----------------------------------------------------------------------------------------------------
 
     def _begin(self, reason: str) -> int | None:
+        if why := wishes.switched_off(self._run):
+            self._desk.tell_once(why, "stopped", why)
+            return None
         wish = self._history.wish
         if wish is not None:
             choice = named(wish.to, self._hashes, self._clock, self._settings.verify_s)
@@ -272,7 +275,7 @@ class Supervisor:
         else:
             choice = self._look_for_checkpoint(knowledge.ask(self._open_store, self._run.name, self._clock.time_ns()))
         self._choice = None
-        if choice.report is None and (choice.seen or choice.trouble or wish is not None or self._had_checkpoint()):
+        if choice.report is None and (choice.seen or choice.trouble or wish is not None or self._history.had_checkpoint):
             why = choice.trouble or (choice.sentence if choice.seen else "the run had checkpoints and none is there now")
             self._hold(f"{holds.NO_CHECKPOINT}: {why}")
             return None
@@ -361,9 +364,6 @@ class Supervisor:
         )  # fmt: skip
         self._choice = (self._clock.monotonic_s(), choice)
         return choice
-
-    def _had_checkpoint(self) -> bool:
-        return any(one.safe_step is not None or one.resume_from is not None for one in self._history.starts)
 
     def _take_wishes(self) -> None:
         taken = wishes.take(self._run, self._history, self._hashes, self._clock, self._settings.verify_s, self._save_wish)

@@ -25,7 +25,7 @@ GONE_S = 5.0
 #: A heartbeat that has not changed for so long says nothing of now.
 HEARTBEAT_S = 60.0
 NOBODY = Process(0, 1)
-_WAITING = frozenset({"paused", "pausing", "resuming", "checkpointing"})
+_WAITING = frozenset({"paused", "pausing", "resuming", "checkpointing", "stopping"})
 
 
 def log_of(run_dir: str, number: int) -> Path:

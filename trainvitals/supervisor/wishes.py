@@ -9,7 +9,7 @@ from dataclasses import replace
 from trainvitals.checkpoints.files import printable
 from trainvitals.checkpoints.hash_store import HashStore
 from trainvitals.clock import Clock
-from trainvitals.control import supervised
+from trainvitals.control import files, supervised
 from trainvitals.control.records import ControlRequest
 from trainvitals.control.requests import Answer, WatchRequest
 from trainvitals.errors import ControlError, InputError
@@ -18,6 +18,9 @@ from trainvitals.supervisor.choice import named
 from trainvitals.supervisor.command import checked_skip
 from trainvitals.supervisor.history import History, Start, Wish
 from trainvitals.supervisor.progress import Progress
+
+#: A way back that nobody took for so long was asked of the run as it was then, not as it is now.
+STALE_S = 600.0
 
 
 def take(
@@ -36,6 +39,8 @@ def take(
             request = supervised.read(run.dir, name)
             if request is None:
                 continue
+            if wish is None or wish.id != request.id:
+                _check_age(run, name, clock)
             new = wish if wish is not None and wish.id == request.id else _checked(run, request, store, clock, verify_s)
         except (InputError, ControlError, OSError) as error:
             told += _answer(run, name, request, "refused", str(error), clock)
@@ -78,6 +83,28 @@ def _checked(run: RunSettings, request: WatchRequest, store: HashStore, clock: C
     if choice.report is None:
         raise InputError(choice.why)
     return Wish(request.id, request.by, reason[:2_000], path, skip)
+
+
+def _check_age(run: RunSettings, name: str, clock: Clock) -> None:
+    """By the file system's clock: whoever asked may have another one. Raises ``InputError`` or ``OSError``."""
+    directory = supervised.directory_of(run.dir)
+    asked_s = (directory / name).lstat().st_mtime
+    try:
+        now_s = files.file_system_time_s(directory)
+    except OSError:  # a full disk takes no file whose time could be looked at
+        now_s = clock.time_ns() / 1e9
+    if now_s - asked_s > STALE_S:
+        raise InputError(
+            f"It was asked {(now_s - asked_s) / 60:,.0f} minutes ago and nobody took it then; the run may have gone on since. Ask again if it "
+            "still holds."
+        )
+
+
+def switched_off(run: RunSettings) -> str:
+    """Why a trainer that is started now would end at once, with exit code 0 like one that is finished; "" = it would not."""
+    if run.control == "kill_switch" and os.path.exists(run.kill_switch_path):  # noqa: PTH110 - as the trainers look
+        return f"the kill switch {run.kill_switch_path} is still there, so the trainer is not started; watch removes it after a resume"
+    return ""
 
 
 def _is_below(path: str, directory: str) -> bool:
