@@ -14,6 +14,6 @@ from trainvitals.web.wall_process import framing
 os.environ["FORWARDED_ALLOW_IPS"] = ""
 _entry = entry()
 require_address(_entry, st.get_option("server.address"))
-_framing = framing(str(st.get_option("server.baseUrlPath") or ""))
+_base_path = str(st.get_option("server.baseUrlPath") or "")
 
-app = st.App("pages/router.py", routes=routes(), middleware=middleware(_entry, _framing), lifespan=lifespan)
+app = st.App("pages/router.py", routes=routes(_base_path), middleware=middleware(_entry, framing(_base_path)), lifespan=lifespan)

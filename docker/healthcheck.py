@@ -11,6 +11,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
+from collections.abc import Callable
 from pathlib import Path
 
 #: The watchdog writes its file every 5 s (docs/control.md).
@@ -18,13 +19,17 @@ SILENT_AFTER_S = 30.0
 TIMEOUT_S = 4.0
 
 
-def dashboard(base_path: str = "") -> str:
+def dashboard() -> str:
     """Why the dashboard is not healthy, "" when it is."""
     port = os.environ.get("TRAINVITALS_DASHBOARD_PORT", "8501")
-    prefix = f"/{base_path.strip('/')}" if base_path.strip("/") else ""
     try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}{prefix}/healthz", timeout=TIMEOUT_S) as answer:
-            return "" if answer.status == 200 else f"/healthz answers {answer.status}"
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/healthz", timeout=TIMEOUT_S) as answer:
+            is_ours = answer.headers.get_content_type() == "application/json"  # any other page answers 200, too
+            return (
+                ""
+                if answer.status == 200 and is_ours
+                else f"/healthz answers {answer.status} {answer.headers.get_content_type()}"
+            )
     except urllib.error.HTTPError as error:
         return f"/healthz answers {error.code}: {error.read(500).decode(errors='replace')}"
     except (OSError, ValueError) as error:
@@ -43,11 +48,11 @@ def watch(run_dir: str) -> str:
 
 def main(arguments: list[str]) -> int:
     """Exit code."""
-    checks = {"dashboard": dashboard, "watch": watch}
-    if not arguments or arguments[0] not in checks:
+    checks: dict[str, Callable[..., str]] = {"dashboard": dashboard, "watch": watch}
+    if not arguments or len(arguments) != {"dashboard": 1, "watch": 2}.get(arguments[0]):
         print(__doc__, file=sys.stderr)  # noqa: T201
         return 2
-    trouble = checks[arguments[0]](*arguments[1:2])
+    trouble = checks[arguments[0]](*arguments[1:])
     if trouble:
         print(trouble, file=sys.stderr)  # noqa: T201
     return 1 if trouble else 0

@@ -124,9 +124,7 @@ def open_site(
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
         try:
-            with urllib.request.urlopen(
-                f"http://127.0.0.1:{port}/{base_path}/healthz".replace("//healthz", "/healthz"), timeout=5
-            ) as answer:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/healthz", timeout=5) as answer:
                 if answer.status == 200:
                     return site
         except OSError:

@@ -141,6 +141,8 @@ def test_pages_ask_for_a_password_and_cannot_be_framed(front: Front) -> None:
     assert status == 200 and "<title>" in body
     assert headers["x-frame-options"] == "DENY" and "strict-transport-security" in headers
     wrong = base64.b64encode(b"ana:guess").decode()
+    for header in ("|/trainvitals/static/", "|/trainvitals/wall", "Basic", "Bearer x", " "):
+        assert asked(front, "/control", Authorization=header)[0] == 401, header
     for path in ("/", "/wall", "/_stcore/health", "/static/x.js"):
         assert asked(front, path, Authorization=f"Basic {wrong}")[0] == 401
 

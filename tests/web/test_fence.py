@@ -120,7 +120,9 @@ def test_plotly_is_served_under_the_name_that_the_components_ask_for() -> None:
     from pages._shared.components.assets import PLOTLY_URL, plotly_js_path
 
     assert PLOTLY_PATH == PLOTLY_URL and plotly_js_path().is_file()
-    assert {route.path for route in routes()} == {"/healthz", PLOTLY_PATH, "/api/alertmanager"}
+    ours = {"/healthz", PLOTLY_PATH, "/api/alertmanager"}
+    assert {route.path for route in routes()} == ours
+    assert {route.path for route in routes("/tv/")} == ours | {"/tv" + path for path in ours}
 
 
 def test_the_app_stands_literally_in_its_file_because_streamlit_reads_the_text() -> None:

@@ -51,10 +51,16 @@ async def plotly_js(request: Request) -> Response:
     )
 
 
-def routes() -> list[Route]:
-    """What ``st.App(routes=…)`` takes."""
+def routes(base_path: str = "") -> list[Route]:
+    """What ``st.App(routes=…)`` takes. Streamlit puts its own routes below ``server.baseUrlPath``, and ours not: they stand at both places,
+    because a machine that asks for its health need not know the path."""
+    prefixes = [f"/{base_path.strip('/')}", ""] if base_path.strip("/") else [""]
+    return [route for prefix in prefixes for route in _routes_below(prefix)]
+
+
+def _routes_below(prefix: str) -> list[Route]:
     return [
-        Route("/healthz", healthz, methods=["GET", "HEAD"]),
-        Route(PLOTLY_PATH, plotly_js, methods=["GET", "HEAD"]),
-        Route(ALERTMANAGER_PATH, alertmanager, methods=["POST", "GET", "HEAD", "PUT", "PATCH", "DELETE", "OPTIONS"]),
+        Route(prefix + "/healthz", healthz, methods=["GET", "HEAD"]),
+        Route(prefix + PLOTLY_PATH, plotly_js, methods=["GET", "HEAD"]),
+        Route(prefix + ALERTMANAGER_PATH, alertmanager, methods=["POST", "GET", "HEAD", "PUT", "PATCH", "DELETE", "OPTIONS"]),
     ]
