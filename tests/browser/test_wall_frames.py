@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import re
 import socket
 import time
@@ -85,6 +86,19 @@ def test_every_other_frame_is_refused_by_the_browser(page: playwright_api.Page, 
     ):  # fmt: skip
         page.goto(wiki.frame(framed))
         assert is_refused(page), framed
+
+
+@pytest.mark.parametrize(("origin", "status"), [("https://evil.example", 403), ("null", 403), ("http://localhost", 101)])
+def test_a_socket_that_another_site_opens_is_refused(site: Site, origin: str, status: int) -> None:
+    connection = http.client.HTTPConnection("127.0.0.1", site.port, timeout=30)
+    told = {
+        "Host": f"localhost:{site.port}", "Origin": origin.replace("http://localhost", site.url), "Upgrade": "websocket",
+        "Connection": "Upgrade", "Sec-WebSocket-Version": "13", "Sec-WebSocket-Key": "dGhlIHNhbXBsZSBub25jZQ==",
+        "Sec-WebSocket-Protocol": "streamlit",
+    }  # fmt: skip
+    connection.request("GET", "/_stcore/stream", headers=told)
+    assert connection.getresponse().status == status
+    connection.close()
 
 
 @pytest.mark.skipif(NGINX is None, reason="needs nginx (Debian package nginx-light)")
