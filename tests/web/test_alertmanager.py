@@ -109,6 +109,19 @@ def test_a_late_word_that_it_fires_does_not_undo_its_end(inbox, tmp_path):
     assert told.data["state"] == "resolved"
 
 
+def test_an_alert_that_fires_long_after_its_end_with_its_old_start_is_a_new_event():
+    (firing,) = read(post(alert())).alerts
+    (ended,) = read(post(alert("resolved", ended_ns=NOW_NS))).alerts
+    episodes = Episodes()
+    first = episodes.take(firing, NOW_NS - 30 * S)
+    episodes.take(ended, NOW_NS)
+    for after_s in (10, 100, 200, 290):
+        assert episodes.take(firing, NOW_NS + after_s * S).ended_ns is not None, "a late message"
+    again = episodes.take(firing, NOW_NS + 900 * S)
+    assert again.ended_ns is None and again.started_ns == NOW_NS + 900 * S != first.started_ns
+    assert episodes.take(firing, NOW_NS + 930 * S).started_ns == again.started_ns
+
+
 def test_a_start_in_the_future_is_now(inbox, tmp_path):
     inbox.keep(post(alert(started_ns=NOW_NS + 10**6 * S)))
     (told,) = kept(tmp_path)

@@ -23,6 +23,8 @@ MAX_BODY_BYTES = 1 << 20
 MAX_ALERTS = 5_000
 #: Alerts that are remembered, so that their end is the end of the same event. Beyond it those not heard of longest are forgotten.
 MAX_EPISODES = 5_000
+#: An alert that is told to fire so long after its end was heard is no late message of the time before.
+COMES_BACK_NS = 5 * 60 * 10**9
 _MAX_PAIRS = 50
 _MAX_TEXT = 500
 _MAX_AHEAD_NS = 300 * 10**9
@@ -93,10 +95,13 @@ class Episodes:
 
     def take(self, alert: OutsideAlert, now_ns: int) -> Episode:
         """The episode that the alert is of. Alertmanager may tell another start with the end than with the beginning, and tells
-        the end again; an alert that fires after its end is a new one."""
+        the end again; an alert that fires after its end is a new one, also with its old start: Prometheus was away meanwhile."""
         told_ns = min(alert.started_ns or now_ns, now_ns)
         before = self.known.get(alert.fingerprint)
-        is_new = before is None or (before.ended_ns is not None and alert.is_firing and told_ns >= before.ended_ns)
+        ended_before_ns = before.ended_ns if before is not None else None
+        if before is not None and ended_before_ns is not None and told_ns < ended_before_ns:
+            told_ns = now_ns if alert.is_firing and now_ns - before.heard_ns >= COMES_BACK_NS else told_ns
+        is_new = before is None or (ended_before_ns is not None and alert.is_firing and told_ns >= ended_before_ns)
         started_ns = told_ns if before is None or is_new else before.started_ns
         ended_ns = None
         if not alert.is_firing:
@@ -104,7 +109,8 @@ class Episodes:
             ended_ns = known_end_ns or max(started_ns, min(alert.ended_ns or now_ns, now_ns))
         elif before is not None and not is_new:
             ended_ns = before.ended_ns  # an old message of a repetition that was under way
-        episode = Episode(started_ns, now_ns, ended_ns)
+        is_old = before is not None and not is_new and alert.is_firing and ended_ns is not None
+        episode = Episode(started_ns, before.heard_ns if is_old and before is not None else now_ns, ended_ns)
         self.known.pop(alert.fingerprint, None)
         self.known[alert.fingerprint] = episode
         while len(self.known) > MAX_EPISODES:
