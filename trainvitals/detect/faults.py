@@ -43,13 +43,19 @@ class FaultDetector(FamilyDetector):
         rule = str(event.data.get("class"))
         if event.kind == "fault" and rule in self.rules and rule not in self._held and rule not in self.ledger.open:
             message = _message(rule, event, self.context.step)
-            self._held[rule] = {"time_ns": event.time_ns, "message": message, "data": _data(event), "step": self.context.step}
+            self._held[rule] = {
+                "time_ns": event.time_ns,
+                "message": message,
+                "data": _data(event),
+                "step": self.context.step,
+                "in_pause": self.context.is_paused,
+            }
 
     def on_tick(self, now_ns: int) -> None:
         for rule, held in list(self._held.items()):
             if held["time_ns"] is None:
                 held["time_ns"] = now_ns
-            elif now_ns - held["time_ns"] >= self._grace_ns[rule] and not self.context.is_paused:
+            elif now_ns - held["time_ns"] >= self._grace_ns[rule] and (held.get("in_pause") or not self.context.is_paused):
                 self._open(rule)
 
     def confirm_now(self) -> None:

@@ -25,6 +25,8 @@ DEADLY_CLASSES = frozenset(
 CONSEQUENCES = frozenset({"process_failed", "cancelled", "killed", "network", "nccl_timeout"})
 #: With numbers that mean failing hardware. A run may go on after one, so only a log that ends in it is dead of it.
 LAST_WORDS = "xid"
+#: After a way back was asked for and the trainer was ended, a start must come within this; a queue is one, too.
+WAY_BACK_NS = 15 * 60 * 10**9
 
 
 def is_deadly(event: Event) -> bool:
@@ -50,7 +52,10 @@ class LivenessDetector(FamilyDetector):
 
     family = "liveness"
     rules = ("run_dead",)
-    STATE = ("ledger", "_suspected", "_suspected_class", "_suspected_ns", "_suspected_step", "_closed", "_is_wished")
+    STATE = (
+        "ledger", "_suspected", "_suspected_class", "_suspected_ns", "_suspected_step", "_suspected_in_pause", "_closed", "_is_wished",
+        "_wished_ns",
+    )  # fmt: skip
 
     def __init__(self, context: Context, tuned: Tuned) -> None:
         super().__init__(context, tuned)
@@ -59,19 +64,23 @@ class LivenessDetector(FamilyDetector):
         self._suspected_class = ""
         self._suspected_ns: int | None = None
         self._suspected_step = 0
+        self._suspected_in_pause = False
+        self._wished_ns: int | None = None  # since when it is gone for that, and nothing was started
         self._is_wished = False  # a person asked for a way back, and the supervisor ends the trainer for it
         self._closed: dict[str, Any] = {}  # the last one, for a post-mortem that comes after the next start
 
     def on_step(self, step: Step) -> None:
-        self._suspected, self._is_wished = None, False
+        self._suspected, self._is_wished, self._wished_ns = None, False, None
         if self.ledger.open:
             self._close(f"; steps go on at {format_step(step.step)}")
 
     def on_event(self, event: Event) -> None:
         if event.kind == "supervisor" and _is_way_back(event):
             # Its end may have been read before this: the trainer's file and the supervisor's are two.
-            self._is_wished, self._suspected = True, None
+            self._is_wished, self._suspected, self._wished_ns = True, None, event.time_ns
             self._close("; the supervisor ended it, to go back as somebody asked")
+        elif event.kind == "supervisor" and event.data.get("state") == "started":
+            self._wished_ns = None
         elif self._is_wished and event.kind in ("attempt_end", "fault", "postmortem"):
             self.context.is_ended = True
         elif event.kind == "attempt_end":
@@ -79,7 +88,7 @@ class LivenessDetector(FamilyDetector):
         elif event.kind == "fault":
             self._on_fault(event)
         elif event.kind == "attempt_start":
-            self._is_wished = False
+            self._is_wished, self._wished_ns = False, None
             self._confirm(event.time_ns)
             self._close("; the trainer was started again")
         elif event.kind == "postmortem":
@@ -95,6 +104,7 @@ class LivenessDetector(FamilyDetector):
             is_news, is_better = is_last_words and self._suspected is None, False
         if is_news:
             self._suspected_ns, self._suspected_step = event.time_ns, self.context.step
+            self._suspected_in_pause = self.context.is_paused
         if is_news or is_better:
             self._suspected, self._suspected_class = text or kind.replace("_", " "), kind
             if kind != LAST_WORDS:  # that a run which may be dead makes no steps is no second trouble
@@ -126,7 +136,17 @@ class LivenessDetector(FamilyDetector):
         self.ledger.amend(replace(found, message=message, data={**found.data, "cause": data}))
 
     def on_tick(self, now_ns: int) -> None:
-        if self._suspected is None or self.context.is_paused or self._suspected_class == LAST_WORDS:
+        if self._wished_ns is not None and now_ns - self._wished_ns >= WAY_BACK_NS:
+            message = (
+                f"the trainer was ended after step {format_step(self.context.step)} to go back, and nothing was started since"
+            )
+            self.ledger.open_finding(
+                "run_dead", Severity.CRITICAL, message, time_ns=self._wished_ns, data={"class": "not_started"}
+            )
+            self._wished_ns = None
+        # No step tells whether a pause goes on; but a trainer that heard of the pause lived then, whatever it printed before.
+        is_quiet = self.context.is_paused and not self._suspected_in_pause
+        if self._suspected is None or is_quiet or self._suspected_class == LAST_WORDS:
             return
         if self._suspected_ns is None:
             self._suspected_ns = now_ns
