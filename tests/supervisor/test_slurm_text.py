@@ -145,4 +145,4 @@ def test_the_number_of_a_submitted_job_is_found(text: str, id: str) -> None:
 
 def test_only_the_job_with_exactly_this_comment_is_this_start() -> None:
     text = "5|trainvitals:ab/1.\n6|trainvitals:ab/12.\n7|(null)\n8|trainvitals:ab/1.\n"
-    assert slurm_text.with_comment(text, "trainvitals:ab/1.") == ("5", "8")
+    assert slurm_text.with_comment(text, "trainvitals:ab/1.") == (("5", "trainvitals:ab/1."), ("8", "trainvitals:ab/1."))

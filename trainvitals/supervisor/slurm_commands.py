@@ -27,6 +27,14 @@ MAX_SAID = 300
 _FILTERS = ("SINFO_", "SQUEUE_", "SCONTROL_", "SCANCEL_")
 
 
+#: What a command says when the controller did not answer it to the end, so that it may have done what was asked (slurm_errno.c).
+_SILENCES = (
+    "Unable to contact", "Unable to connect", "timed out", "Connection refused", "Zero Bytes were transmitted", "Message receive failure",
+    "Message send failure", "Communication connection failure", "Communication shutdown failure", "in standby mode",
+    "Unexpected message received", "Insane message length", "temporarily unable",
+)  # fmt: skip
+
+
 class SlurmError(TrainvitalsError):
     """A command of Slurm did not do what was asked; ``is_silence``: it did not answer, so nothing is known of what it did."""
 
@@ -72,7 +80,7 @@ def run(argv: Sequence[str], limit_s: float = LIMIT_S, environment: Mapping[str,
     short = " ".join(said.split())[:MAX_SAID] or f"exit code {code}"
     if "Invalid job id" in said:
         raise UnknownJobError(f"{name}: {short}")
-    is_silence = any(one in said for one in ("Unable to contact", "timed out", "Connection refused", "Unable to connect"))
+    is_silence = code < 0 or any(one in said for one in _SILENCES)
     raise SlurmError(f"{name}: {short}", is_silence=is_silence)
 
 
@@ -109,9 +117,9 @@ def submit(argv: Sequence[str], environment: Mapping[str, str]) -> str:
     return id
 
 
-def jobs_with_comment(comment: str) -> tuple[str, ...]:
-    """Of this user: those that are not over."""
-    return slurm_text.with_comment(run(["squeue", "-h", f"--user={os.geteuid()}", "-o", "%i|%k"]), comment)
+def jobs_with_comment(beginning: str) -> tuple[tuple[str, str], ...]:
+    """Of this user, those that are not over and whose comment begins so: (id, comment)."""
+    return slurm_text.with_comment(run(["squeue", "-h", f"--user={os.geteuid()}", "-o", "%i|%k"]), beginning)
 
 
 def cancel(job: str) -> None:

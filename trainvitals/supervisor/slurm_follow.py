@@ -17,7 +17,7 @@ from types import FrameType
 from typing import TypeVar
 
 from trainvitals.clock import Clock, StopSignal, SystemClock
-from trainvitals.errors import TrainvitalsError
+from trainvitals.errors import InputError, TrainvitalsError
 from trainvitals.supervisor import slurm_commands as slurm
 from trainvitals.supervisor import slurm_job
 from trainvitals.supervisor.slurm_commands import SlurmError, UnknownJobError
@@ -31,6 +31,8 @@ FAILED_CODE = 1
 CANCEL_AGAIN_S = 30.0
 #: A submission that was not answered is looked for so often before it is called none.
 LOOKS_FOR_IT = 4
+#: One that was refused in words is looked for, too: not every text tells whether it was taken before.
+LOOKS_AFTER_A_REFUSAL = 2
 MAX_TRIES = 5
 MAX_LOST = 64
 HELD_REASONS = frozenset({"JobHeldUser", "JobHeldAdmin", "job_requeued_in_held_state", "job requeued in held state"})
@@ -53,6 +55,11 @@ class Order:
     @property
     def comment(self) -> str:
         return f"trainvitals:{self.mark}"
+
+    @property
+    def comment_of_run(self) -> str:
+        """The beginning that those of all its starts have in common."""
+        return f"trainvitals:{self.mark.partition('/')[0]}/"
 
     def to_text(self) -> str:
         """JSON."""
@@ -95,7 +102,7 @@ class Follower:
             return LEFT_CODE
         except UnknownJobError as error:
             self._keep(replace(self.record, state=FORGOTTEN, is_over=True, is_waiting=False, trouble=str(error)))
-        except SlurmError as error:
+        except (SlurmError, InputError) as error:
             self._keep(replace(self.record, state=NOT_SUBMITTED, is_over=True, is_waiting=False, trouble=str(error)))
         code = self.record.code
         return FAILED_CODE if code is None else code
@@ -115,9 +122,9 @@ class Follower:
             )
         kept = known if known is not None and known.job == job else JobRecord(self._order.attempt)
         kept = self._keep(replace(kept, job=job))
-        seen = self._ask(lambda: slurm.show_job(job))
+        seen = self._ask(lambda: slurm.show_job(job), is_patient=True)
         if seen.is_waiting and seen.reason in HELD_REASONS:
-            self._ask(lambda: self._let_go(job))
+            self._let_go_or_end(job)
         return kept
 
     def _started(self) -> JobRecord:
@@ -128,13 +135,14 @@ class Follower:
             if order.is_requeue and self._requeued(order.previous):
                 return self.record
             self._end(order.previous)
+        self._end_strays()
         for tried in range(1, MAX_TRIES + 1):
             try:
                 job = slurm.submit(self._submission(), self._environment)
                 break
             except SlurmError as error:
                 # Without an answer there may be a job all the same: a second one beside it would be a second trainer.
-                job = self._search() if error.is_silence else ""
+                job = self._search(LOOKS_FOR_IT if error.is_silence else LOOKS_AFTER_A_REFUSAL)
                 if job:
                     break
                 if not error.is_silence or tried == MAX_TRIES:
@@ -143,7 +151,7 @@ class Follower:
                 self._wait(tried)
         self._keep(replace(self.record, job=job))
         if order.exclude:
-            self._ask(lambda: self._let_go(job))
+            self._let_go_or_end(job)
         return self.record
 
     def _submission(self) -> list[str]:
@@ -155,9 +163,18 @@ class Follower:
     def _let_go(self, job: str) -> None:
         """A held job, with the nodes that must not be used beside those that its script leaves out."""
         if self._order.exclude:
-            own = slurm.show_job(job).excluded
-            slurm.exclude(job, joined([*expand(own), *expand(self._order.exclude)]))
+            slurm.exclude(job, _excluded(slurm.show_job(job).excluded, self._order.exclude))
         slurm.release(job)
+
+    def _let_go_or_end(self, job: str) -> None:
+        """A held job that cannot be let go would wait for ever."""
+        try:
+            self._ask(lambda: self._let_go(job))
+        except UnknownJobError:
+            raise
+        except SlurmError:
+            self._ask(lambda: slurm.cancel(job))
+            raise
 
     def _requeued(self, job: str) -> bool:
         """Whether Slurm put it back; it refuses for jobs that it forgot, and for those of ``--no-requeue``."""
@@ -168,7 +185,7 @@ class Follower:
                 _keep_back(job)
             seen = self._until(job, lambda found: found.is_waiting)
             # Nodes that its script leaves out stay out: what an earlier start added is among them, and can be used again only by a new job.
-            slurm.exclude(job, joined([*expand(seen.excluded), *expand(self._order.exclude)]))
+            slurm.exclude(job, _excluded(seen.excluded, self._order.exclude))
             slurm.start_soon(job)
             slurm.release(job)
 
@@ -196,13 +213,19 @@ class Follower:
                 return seen
             self._wait()
 
-    def _search(self) -> str:
-        for _ in range(LOOKS_FOR_IT):
-            found = self._ask(lambda: slurm.jobs_with_comment(self._order.comment))
-            if found:
-                return found[0]
+    def _search(self, looks: int = LOOKS_FOR_IT) -> str:
+        for _ in range(looks):
+            for id, comment in self._ask(lambda: slurm.jobs_with_comment(self._order.comment)):
+                if comment == self._order.comment:
+                    return id
             self._wait()
         return ""
+
+    def _end_strays(self) -> None:
+        """Jobs of earlier starts that were submitted although nobody was told so."""
+        for id, comment in self._ask(lambda: slurm.jobs_with_comment(self._order.comment_of_run)):
+            if comment != self._order.comment:
+                self._end(id)
 
     # -- while it is there --------------------------------------------------------------------------------------------
 
@@ -285,6 +308,14 @@ class Follower:
     def _say(self, text: str) -> None:
         shown = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
         sys.stderr.write(f"trainvitals run: {shown}\n")
+
+
+def _excluded(own: str, more: str) -> str:
+    """Both lists as one; names of a form that only Slurm reads stay as it wrote them."""
+    try:
+        return joined([*expand(own), *expand(more)])
+    except InputError:
+        return f"{own},{more}" if more else own
 
 
 def _keep_back(job: str) -> None:

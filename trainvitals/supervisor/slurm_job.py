@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
@@ -93,6 +95,16 @@ class JobRecord:
         why = f" ({self.trouble})" if self.trouble else ""
         what = f"job {self.job}" if self.job else "no job"
         return Scheduler(kind, f"{what}: {self.state.replace('_', ' ').lower()}{lost}{why}", is_sure)
+
+
+def mark_of(run_dir: str) -> str:
+    """What the comments of all jobs of this run have in common, on each host that has its directory. Raises ``InputError``."""
+    real = os.path.realpath(run_dir)
+    try:
+        number = Path(real).stat().st_ino
+    except OSError as error:
+        raise InputError(f"Cannot look at the run directory {run_dir}: {error.strerror or error}.") from error
+    return hashlib.sha256(os.fsencode(f"{number}:{real}")).hexdigest()[:16]
 
 
 def write(run_dir: str, record: JobRecord) -> None:

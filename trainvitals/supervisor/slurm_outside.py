@@ -95,10 +95,13 @@ class Outside(SlurmRoad):
         except (TrainvitalsError, OSError) as error:
             raise InputError(f"Cannot tell the job where to go on from: {error}.") from error
         order = Order(
-            self._run.dir, start.number, mark, self._poll_s, plan.exclude, record.job if record is not None else "",
+            self._run.dir, start.number, self._comment(start), self._poll_s, plan.exclude, record.job if record is not None else "",
             self.name == "requeue",
         )  # fmt: skip
         return _follower(order, argv)
+
+    def _comment(self, start: Start) -> str:
+        return f"{slurm_job.mark_of(self._run.dir)}/{start.number}."
 
     def _tell_script(self, start: Start, plan: Plan) -> None:
         directory = Path(self._run.dir) / NEXT_DIR
@@ -187,7 +190,9 @@ class Outside(SlurmRoad):
         self._due_s = self._clock.monotonic_s() + self._poll_s
         mark = f"{process.mark_of(self._run.dir)}/{start.number}."
         process.kill_all(None, mark)  # a follower whose keeper is gone would follow it beside the new one
-        order = Order(self._run.dir, start.number, mark, self._poll_s, is_attach=True, is_requeue=self.name == "requeue")
+        order = Order(
+            self._run.dir, start.number, self._comment(start), self._poll_s, is_attach=True, is_requeue=self.name == "requeue"
+        )
         try:
             own = process.start(
                 _follower(order, self._command), log_of(self._run.dir, start.number), exit_file_of(self._run.dir, start.number), mark,

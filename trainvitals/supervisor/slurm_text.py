@@ -207,8 +207,11 @@ def node_details(text: str) -> Mapping[str, Node]:
 def job(text: str) -> Job | None:
     """``scontrol show job -o ID``, called with ``TZ=UTC``; None when it is none."""
     line = next((one for one in text.splitlines() if one.startswith("JobId=")), "")
-    known = fields(line)
-    id, state = known.get("JobId", ""), known.get("JobState", "").split(" ")[0].upper()
+    id = fields(line).get("JobId", "")
+    # The job's name stands before all that Slurm says of it, and may hold anything.
+    known = fields(line[max(0, line.rfind(" UserId=")) :])
+    known = known if "JobState" in known else fields(line)
+    state = known.get("JobState", "").split(" ")[0].upper()
     if JOB_ID.fullmatch(id) is None or not state:
         return None
     code, _, number = known.get("ExitCode", "").partition(":")
@@ -231,10 +234,10 @@ def steps(text: str, since_ns: int = 0) -> tuple[str, ...]:
     return tuple(found)
 
 
-def with_comment(text: str, comment: str) -> tuple[str, ...]:
-    """``squeue -h -o '%i|%k'``: ids of the jobs with this comment."""
+def with_comment(text: str, beginning: str) -> tuple[tuple[str, str], ...]:
+    """``squeue -h -o '%i|%k'``: (id, comment) of the jobs whose comment begins so."""
     pairs = (line.strip().partition("|") for line in text.splitlines())
-    return tuple(id for id, _, found in pairs if found == comment and JOB_ID.fullmatch(id) is not None)
+    return tuple((id, found) for id, _, found in pairs if found.startswith(beginning) and JOB_ID.fullmatch(id) is not None)
 
 
 def submitted(text: str) -> str:
