@@ -67,11 +67,13 @@ class Appender:
                 return True  # another thread opened it meanwhile
             self._close_quietly()
             Path(self.path).parent.mkdir(mode=0o770, parents=True, exist_ok=True)
-            descriptor = os.open(_followed(self.path), _FLAGS | os.O_NOFOLLOW, 0o640)
+            place = _followed(self.path)
+            descriptor = os.open(place, _FLAGS | os.O_NOFOLLOW, 0o640)
             try:
                 found = os.fstat(descriptor)
                 if not stat.S_ISREG(found.st_mode):
                     raise OSError(errno.EINVAL, "not a regular file")
+                self._let_group_read(descriptor, found, Path(place).parent)
                 torn = found.st_size > 0 and os.pread(descriptor, 1, found.st_size - 1) != b"\n"
                 line = (("\n" if torn else "") + self._header()).encode()
                 if os.write(descriptor, line) != len(line):
@@ -90,6 +92,17 @@ class Appender:
             return False
         finally:
             self._opening.release()
+
+    def _let_group_read(self, descriptor: int, found: os.stat_result, directory: Path) -> None:
+        """A umask of 077 would hide it from those whom the directory was given to (``control init --group``: setgid)."""
+        if found.st_mode & stat.S_IRGRP or found.st_uid != os.geteuid():
+            return
+        try:
+            there = directory.stat()
+            if there.st_mode & stat.S_ISGID and there.st_mode & stat.S_IXGRP and there.st_gid == found.st_gid:
+                os.fchmod(descriptor, stat.S_IMODE(found.st_mode) | stat.S_IRGRP)
+        except OSError as error:
+            self.count(errors=1, reason=_reason(error))  # what is written counts more than who may read it
 
     def write(self, line: str, now_ns: int, records: int = 1) -> int:
         """Append ``line`` (one or more records, each ending with a newline); returns how many got through.
