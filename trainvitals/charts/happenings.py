@@ -174,7 +174,7 @@ def _merged(spans: Sequence[CurveSpan]) -> list[CurveSpan]:
 
 
 def _pauses(events: Sequence[Event], axis: By, times: StepTimes) -> list[CurveSpan]:
-    """From phase events (data.phase = paused) and from the control state; both tell of the same pause once."""
+    """From phase events (data.phase = paused) and from the control state; both tell of the same pause once. A park ends by a start."""
     spans: list[CurveSpan] = []
     open_x: float | None = None
     label, is_told = "", False
@@ -198,10 +198,23 @@ def _pause_changes(events: Sequence[Event]) -> Iterator[tuple[Event, bool]]:
     for event in sorted(events, key=lambda one: (one.time_ns or 0, one.step or 0)):
         if event.kind == "phase" and event.data.get("phase") == "paused":
             yield event, event.data.get("state") == "begin"
-        elif event.kind == "control" and event.data.get("state") in ("paused", "running", "stopped"):
-            yield event, event.data.get("state") == "paused"
+        elif event.kind == "control" and event.data.get("state") in (
+            "paused",
+            "parked",
+            "running",
+            "stopped",
+            "refused_to_start",
+        ):
+            yield event, event.data.get("state") == "paused" or _is_parked(event)
         elif event.kind == "attempt_start":
             yield event, False
+
+
+def _is_parked(event: Event) -> bool:
+    """It saved and ended because of a pause: its client calls that stopped, and its watchdog parked."""
+    return event.data.get("state") == "parked" or (
+        event.data.get("state") in ("stopped", "refused_to_start") and event.data.get("desired") == "paused"
+    )
 
 
 def _pauser(event: Event) -> str:
@@ -213,4 +226,5 @@ def _pauser(event: Event) -> str:
 def _pause_label(event: Event) -> str:
     by = _pauser(event)
     who = f" by {by}" if by else ""
-    return f"paused{who}" + (f", step {event.step:,}" if event.step is not None else "")
+    word = "parked" if event.kind == "control" and _is_parked(event) else "paused"
+    return f"{word}{who}" + (f", step {event.step:,}" if event.step is not None else "")
