@@ -2,6 +2,7 @@
 
 const CONFIG = { responsive: false, displaylogo: false, displayModeBar: false, doubleClick: false, scrollZoom: false };
 const CHARACTER_PX = 6.2;
+const WIDE_PX = 11;
 const GAP_PX = 8;
 const CLICKABLE = new Set(["finding", "checkpoint", "annotation"]);
 
@@ -34,7 +35,7 @@ function fitLabels(annotations, range, width) {
   const priority = (one) => Number(one.name.split("|")[2]);
   for (const one of [...labels].sort((a, b) => priority(a) - priority(b) || b.x - a.x)) {
     const at = ((one.x - range[0]) / (range[1] - range[0] || 1)) * width;
-    const size = one.text.replace(/&\w+;/g, "x").length * CHARACTER_PX;
+    const size = [...one.text.replace(/&\w+;/g, "x")].reduce((sum, letter) => sum + (letter > "\u2e7f" ? WIDE_PX : CHARACTER_PX), 0);
     const [start, end] = one.xanchor === "right" ? [at - size, at] : [at, at + size];
     const lane = taken[one.name.split("|")[1]] || [];
     one.visible = start >= 0 && end <= width && !lane.some(([s, e]) => start < e + GAP_PX && s - GAP_PX < end);
