@@ -12,12 +12,12 @@ import pytest
 
 from tests.supervisor.tools import QUICK, Place, wait_until
 from trainvitals.clock import ManualClock, SystemClock
-from trainvitals.control import ControlStatus, files, read_request, submit, supervised
+from trainvitals.control import ControlRequest, ControlStatus, files, read_request, submit, supervised
 from trainvitals.control.audited import ask
 from trainvitals.control.requests import Watcher
 from trainvitals.settings import RunSettings, SupervisorSettings
 from trainvitals.supervisor import history, holds, process
-from trainvitals.supervisor.decide import Begin, Wait, decide
+from trainvitals.supervisor.decide import Begin, Done, Wait, decide
 from trainvitals.supervisor.history import History, Start
 from trainvitals.supervisor.process import Process
 from trainvitals.supervisor.progress import Progress
@@ -222,6 +222,32 @@ def test_a_training_that_goes_on_after_its_good_bye_has_not_ended(tmp_path: Path
     (tmp_path / "metrics.rank00000.jsonl").write_text(end + '{"type":"step","step":5,"time_ns":1,"values":{"loss":1.0}}\n')
     progress.look()
     assert progress.end_reason == ""
+
+
+def test_what_stays_after_the_trainers_good_bye_is_ended_after_the_grace(place: Place) -> None:
+    """A launcher whose other ranks hang: the nodes would be kept, and a resume would start nothing."""
+    place.command = lambda: [sys.executable, "-c", STAYS, str(place.run_dir), str(place.path)]  # type: ignore[method-assign]
+    ask(str(place.run_dir), "small", action="pause", by="eve", source="cli", reason="the nodes are needed")
+    assert place.supervisor().run() == 75
+    assert place.kinds == ["parked"]
+
+
+STAYS = """
+import os, sys, time
+with open(sys.argv[1] + "/metrics.rank00000.jsonl", "a") as file:
+    file.write('{"type":"step","step":5,"time_ns":1,"values":{"loss":1.0}}\\n')
+    file.write('{"type":"event","kind":"attempt_end","time_ns":1,"data":{"reason":"stopped: parked"}}\\n')
+time.sleep(600)
+"""
+
+
+def test_a_resume_that_comes_while_the_trainer_parks_starts_it_again() -> None:
+    parked = History((Start(1, 1, first_step=1, ended_ns=2, kind="parked"),))
+    status = ControlStatus(state="stopped", how="park", applied_seq=4)
+    resume = ControlRequest(seq=5, desired="running")
+    assert isinstance(decide(holds.after_park(parked, resume, status), QUICK, 3), Begin)
+    for request in (None, ControlRequest(seq=4, desired="paused"), ControlRequest(seq=3, desired="running")):
+        assert isinstance(decide(holds.after_park(parked, request, status), QUICK, 3), Done)
 
 
 class Paused:

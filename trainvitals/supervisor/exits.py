@@ -13,6 +13,8 @@ from trainvitals.incidents.postmortem import Postmortem
 #: The trainer asks to be put away (EX_TEMPFAIL): it saved, and wants its nodes released.
 PARK_CODE = 75
 NOT_FOUND = 127
+#: ``ended_by_us`` for what stayed after the trainer's good-bye: a launcher, or a rank that did not end.
+LEFT_OVER = "left_over"
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +74,7 @@ class Scheduler:
 @dataclass(frozen=True, slots=True)
 class Evidence:
     """code: of the trainer, negative = ended by that signal, None = not known. ended_by_us: "" or why the supervisor ended it
-    (hang, rollback, shutdown, resumed_behind). is_stop_asked: the run is asked to be stopped. end_reason: what the trainer told
+    (hang, rollback, shutdown, resumed_behind, left_over). is_stop_asked: the run is asked to be stopped. end_reason: what the trainer told
     its hook at the end ("finished", "stopped", …), "" = nothing. has_steps: it trained, so it could start.
     faulty_nodes: nodes with a fault of their own at this moment. may_be_off: its own way of control makes it end with exit code 0 before it
     trains, and earlier starts did train."""
@@ -101,7 +103,9 @@ class Exit:
 def classify(evidence: Evidence) -> Exit:
     """The trainer's own good-bye first, then who ended it, then the earliest cause in the logs, then the exit code."""
     how = _how(evidence.code)
-    if evidence.ended_by_us:
+    if evidence.ended_by_us == LEFT_OVER and evidence.end_reason == "stopped":
+        return Exit("stopped", f"stopped on request; what stayed of it was ended ({how})")
+    if evidence.ended_by_us and evidence.ended_by_us != LEFT_OVER:
         return Exit(evidence.ended_by_us, f"ended by the supervisor ({evidence.ended_by_us.replace('_', ' ')}), {how}")
     if evidence.code == PARK_CODE or evidence.end_reason == PARKED_END:  # a launcher may have made another code of it
         return Exit("parked", f"parked ({how})")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from trainvitals.control.records import ControlRequest
+from trainvitals.control.records import ControlRequest, ControlStatus
 from trainvitals.supervisor.history import STATE_FILE, History
 
 NO_CHECKPOINT = "no checkpoint can be used"
@@ -26,6 +26,16 @@ def judged(history: History, request: ControlRequest | None, *, is_readable: boo
     if request.desired == "paused":
         return TELL
     return GO if request.desired == "running" else STAY
+
+
+def after_park(history: History, request: ControlRequest | None, status: ControlStatus | None) -> History:
+    """A resume that came while the trainer was parking is the last word: it is started again. status: what the trainer said last."""
+    last = history.last
+    is_resumed = (
+        last is not None and last.kind == "parked" and status is not None and status.how == "park"
+        and request is not None and request.desired == "running" and request.seq > status.applied_seq
+    )  # fmt: skip
+    return history.seen_by_a_person() if is_resumed else history
 
 
 def begun_again(history: History, request: ControlRequest | None) -> History:

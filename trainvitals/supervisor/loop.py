@@ -117,8 +117,8 @@ class Supervisor:
         self._take_wishes()
         if self._history.wish is not None:
             self._end(running, "rollback", f"ending the trainer to go back to {self._history.wish.to}")
-        elif why := running.hangs():
-            self._end(running, "hang", f"the trainer hangs: {why}; ending it", "critical")
+        elif must := running.must_end():
+            self._end(running, *must)
         elif self._healing is not None:
             self._check_start(running)
             self._road.tend(running)
@@ -177,8 +177,8 @@ class Supervisor:
         if told.kind not in ("finished", "parked"):
             choice = self._look_for_checkpoint(known)
             start = replace(start, safe_step=choice.step)
-        self._history = wishes.after_end(self._history.with_start(start), running.progress, start)
-        self._save()
+        known_end = wishes.after_end(self._history.with_start(start), running.progress, start)
+        self._remember(holds.after_park(known_end, request, running.status))
         is_wished = exits.POLICIES[told.kind].action in ("done", "stopped", "restart_now")
         self._desk.tell(
             "ended", f"attempt {start.number} ended: {told.sentence}", severity="info" if is_wished else "warning", step=start.last_step,

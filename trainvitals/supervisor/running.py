@@ -9,9 +9,11 @@ from pathlib import Path
 
 from trainvitals.clock import Clock
 from trainvitals.control import ControlStatus, read_request, read_status
+from trainvitals.control.group import PARKED_END
 from trainvitals.errors import ControlError, InputError
 from trainvitals.settings import RunSettings, SupervisorSettings
 from trainvitals.supervisor import process
+from trainvitals.supervisor.exits import LEFT_OVER
 from trainvitals.supervisor.history import LOGS_DIR, Start
 from trainvitals.supervisor.process import Process
 from trainvitals.supervisor.progress import Progress
@@ -25,6 +27,8 @@ GONE_S = 5.0
 #: A heartbeat that has not changed for so long says nothing of now.
 HEARTBEAT_S = 60.0
 NOBODY = Process(0, 1)
+#: Ends after which nothing of the trainer has anything to do; after "finished" it may still evaluate or upload.
+GOOD_BYES = ("stopped", PARKED_END)
 _WAITING = frozenset({"paused", "pausing", "resuming", "checkpointing", "stopping"})
 
 
@@ -69,6 +73,7 @@ class Running:
         self._beat = (0, 0)
         self._beat_s = -HEARTBEAT_S
         self._is_own_beat = False
+        self._bye_s: float | None = None
         self._kill_at_s: float | None = None
         self._was_killed = False
 
@@ -98,6 +103,30 @@ class Running:
     @property
     def is_ending(self) -> bool:
         return self._kill_at_s is not None
+
+    @property
+    def status(self) -> ControlStatus | None:
+        """What the trainer's control client said last, however old; None when nothing."""
+        with contextlib.suppress(InputError, ControlError, OSError):
+            self._status = read_status(self._run.dir)
+        return self._status
+
+    def must_end(self) -> tuple[str, str, str] | None:
+        """(why, sentence, severity) when it must be ended now: it hangs, or it said good-bye and some of it stays."""
+        if why := self.hangs():
+            return "hang", f"the trainer hangs: {why}; ending it", "critical"
+        end, now_s = self.progress.end_reason, self._clock.monotonic_s()
+        if end not in GOOD_BYES:
+            self._bye_s = None
+            return None
+        self._bye_s = now_s if self._bye_s is None else self._bye_s
+        if now_s - self._bye_s <= self._settings.grace_s:
+            return None
+        return (
+            LEFT_OVER,
+            f"the trainer said that it {'parked' if end == PARKED_END else 'stopped'}, and some of it is still there: ending it",
+            "warning",
+        )
 
     def hangs(self) -> str:
         """Why it is taken to hang, "" = it is not. A pause is no hang; a start that was adopted has its time anew."""
