@@ -10,7 +10,7 @@ from pages._shared.who import asked_by, is_operator, keep_name, who, who_field
 from trainvitals.control.rollback import rollback_commands
 from trainvitals.web import format as fmt
 from trainvitals.web.actions import ACTIONS, Outcome, ask, go_back
-from trainvitals.web.control_words import resume_meaning
+from trainvitals.web.control_words import CHECKPOINT_MEANING, has_choice_of_pause, pause_meaning, resume_meaning
 from trainvitals.web.present import possible_actions, rollback_cost
 
 OUTCOME_KEY = "tv_outcome"
@@ -20,11 +20,6 @@ HOW = {
     "As the trainer is set: it holds; with a limit it parks when that is reached": None,
     "Hold: its GPUs wait, ready to go on at once": "hold",
     "Park: it saves, ends and gives its nodes back; somebody has to start it again": "park",
-}
-
-_MEANING = {
-    "pause": "The trainer finishes its step, then holds its GPUs until somebody resumes it.",
-    "checkpoint": "The trainer saves a checkpoint after its present step and goes on.",
 }
 
 
@@ -55,7 +50,7 @@ def _checkpoint(seen: Look) -> None:
     _ask_form(seen, "checkpoint")
 
 
-def _submit(run_name: str, action: str, expected_seq: int, nonce: str, save: bool | None) -> None:
+def _submit(run_name: str, action: str, expected_seq: int, nonce: str, save: bool | None, has_choice: bool) -> None:
     """The button's callback. A press that was carried out is not carried out again, whatever is run again."""
     if st.session_state.get("tv_done_nonce") == nonce:
         return
@@ -63,7 +58,7 @@ def _submit(run_name: str, action: str, expected_seq: int, nonce: str, save: boo
     if not by.name or not reason.strip():
         st.session_state[OUTCOME_KEY] = Outcome(False, "Say who you are and why: both are kept with the request.")
         return
-    how = HOW.get(str(st.session_state.get("tv_ask_how"))) if action == "pause" else None
+    how = HOW.get(str(st.session_state.get("tv_ask_how"))) if action == "pause" and has_choice else None
     outcome = ask(the_poller().settings, run_name, action, by, reason, expected_seq, save=save, how=how)
     st.session_state[OUTCOME_KEY] = outcome
     if outcome.is_done:
@@ -81,16 +76,16 @@ def _ask_form(seen: Look, action: str) -> None:
     control = seen.run.control
     st.text(f"{seen.run.name}\nNow: {control.sentence}")
     saving = seen.run.pause.why
-    meaning = resume_meaning(control) if action == "resume" else _MEANING[action]
+    meaning = {"pause": pause_meaning(seen.run), "resume": resume_meaning(control), "checkpoint": CHECKPOINT_MEANING}[action]
     st.text(meaning + (f" {saving[0].upper()}{saving[1:]}." if action == "pause" else ""))
     nonce = f"{seen.run.name}/{action}/{control.seq}/{seen.now_ns}"
     with st.form("tv_ask_form", border=False):
         who_field("Who asks", "tv_ask_who")
         st.text_area("Why", key="tv_ask_reason", max_chars=2000, height=80, placeholder="what you saw; a ticket number")
-        if action == "pause" and control.can_park:
+        if action == "pause" and has_choice_of_pause(seen.run):
             st.radio("How", list(HOW), key="tv_ask_how")
         label = {"pause": "Pause", "resume": "Resume", "checkpoint": "Save a checkpoint"}[action]
-        asked = (seen.run.name, action, control.seq, nonce, seen.run.pause.save)
+        asked = (seen.run.name, action, control.seq, nonce, seen.run.pause.save, has_choice_of_pause(seen.run))
         st.form_submit_button(plain(label), type="primary", on_click=_submit, args=asked)
     if outcome is not None:
         st.error(plain(outcome.sentence))

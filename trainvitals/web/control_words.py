@@ -100,6 +100,25 @@ def go_back_fate(run: RunView, request_id: str, sent_at_ns: int, now_ns: int) ->
     return f"Way back asked for {span(age_s)} ago and not answered yet: a large checkpoint takes its time; does the supervisor still run?"
 
 
+CHECKPOINT_MEANING = "The trainer saves a checkpoint after its present step and goes on."
+
+
+def has_choice_of_pause(run: RunView) -> bool:
+    """Whether hold and park may both be asked for: a trainer that is controlled in its own way can only park."""
+    return run.control.can_park and run.settings.control == "hook"
+
+
+def pause_meaning(run: RunView) -> str:
+    """What "pause" does."""
+    if run.settings.control == "hook":
+        return "The trainer finishes its step, then holds its GPUs until somebody resumes it."
+    return "The trainer saves, ends and gives its nodes back (it is controlled in its own way, and can only park)." + (
+        " After a resume the supervisor starts it again."
+        if run.control.supervisor
+        else " After a resume somebody has to start it again."
+    )
+
+
 def resume_meaning(control: ControlView) -> str:
     """What "resume" does now."""
     if control.state not in ("stopped", "silent", "not_wired"):
