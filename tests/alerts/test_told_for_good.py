@@ -76,6 +76,22 @@ def test_a_new_target_is_told_once_of_what_is_critical_and_open():
     assert told(after.take(notice("recovered", "bad"), at(30))) == [("pager", "recovered"), ("new", "recovered")]
 
 
+def test_a_pager_that_was_told_of_it_in_the_day_is_told_in_the_morning_that_it_is_over():
+    policy = Policy({"pd": replace(TEAM, kind="pagerduty", repeat_s=0)})
+    assert told(policy.take(notice("opened", severity="warning"), at(0, DAY))) == [("pd", "opened")]
+    for kind, number in (("recovered", 1), ("reopened", 1), ("recovered", 2)):
+        assert policy.take(notice(kind, severity="warning", number=number), at(1, NIGHT)) == []
+    assert told(policy.tick(at(2, MORNING))) == [("pd", "recovered")]
+
+
+def test_reminders_leave_places_in_a_minute_to_what_is_new():
+    policy = Policy({"pager": replace(PAGER, repeat_s=600)})
+    for number in range(9):
+        policy.take(notice("opened", f"inc-{number}"), at(number * 30))
+    assert len(policy.tick(at(900))) == 3
+    assert told(policy.take(notice("opened", "new"), at(901))) == [("pager", "opened")]
+
+
 @pytest.mark.parametrize("rule", sorted(SENTENCES))
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
 @pytest.mark.parametrize("language", ["en", "zh"])

@@ -115,6 +115,9 @@ class Policy:
     def tick(self, now: Now) -> list[Delivery]:
         """What time alone makes due: ends of silences and of quiet hours, reminders, second targets, summaries."""
         due: list[Delivery] = []
+        for name in self._targets:  # before reminders: what is new must not wait behind what is told again
+            if name in self._flood and self._has_room(name, now, is_critical=self._flood[name].severity is Severity.CRITICAL):
+                due += self._release(name, self._flood.pop(name), FLOOD, now)
         for known in self._open.values():
             if now.wall_ns < known.silenced_until_ns:
                 continue
@@ -127,8 +130,6 @@ class Policy:
         for name, target in self._targets.items():
             if name in self._quiet and not is_quiet(target, now.wall_ns):
                 due += self._release(name, self._quiet.pop(name), QUIET, now)
-            if name in self._flood and self._has_room(name, now, is_critical=self._flood[name].severity is Severity.CRITICAL):
-                due += self._release(name, self._flood.pop(name), FLOOD, now)
             if name in self._healed and self._healed[name].day != day(target, now.wall_ns):
                 due += self._release(name, self._healed.pop(name), HEALED, now)
         return due
@@ -141,7 +142,9 @@ class Policy:
     def is_waiting(self, now: Now) -> bool:
         """Whether a reminder or a second target is due now, so that fresh facts are worth collecting."""
         return any(
-            not known.acknowledged_by and now.wall_ns >= known.silenced_until_ns and (known.is_held or self._unheard(known) or self._due(known, now))
+            not known.acknowledged_by
+            and now.wall_ns >= known.silenced_until_ns
+            and (known.is_held or self._unheard(known) or self._due(known, now))
             for known in self._open.values()
         )
 
@@ -210,7 +213,7 @@ class Policy:
             self._quiet.setdefault(name, Heap()).add(notice)
             return []
         if target.kind != "pagerduty":  # it groups by itself
-            if not self._has_room(name, now, is_critical=is_critical):
+            if not self._has_room(name, now, is_critical=is_critical, is_again=notice.kind is NoticeKind.REMINDER):
                 self._flood.setdefault(name, Heap()).add(notice)
                 return []
             self._lately.setdefault(_lane(name, is_critical), []).append(now.steady_ns)
@@ -229,11 +232,11 @@ class Policy:
                 if not heaps[name].notices and not heaps[name].more:
                     del heaps[name]
 
-    def _has_room(self, name: str, now: Now, *, is_critical: bool) -> bool:
+    def _has_room(self, name: str, now: Now, *, is_critical: bool, is_again: bool = False) -> bool:
         lane = _lane(name, is_critical)
         kept = [at_ns for at_ns in self._lately.get(lane, ()) if 0 <= now.steady_ns - at_ns < MINUTE_NS]
         self._lately[lane] = kept
-        return len(kept) < PER_MINUTE
+        return len(kept) < (PER_MINUTE // 2 if is_again else PER_MINUTE)  # reminders leave places to what is new
 
     # -- what time makes due -----------------------------------------------------------------------------------------------
 
@@ -290,8 +293,14 @@ class Policy:
         if self._targets[name].kind == "pagerduty":
             if why == HEALED:
                 return []
+            oldest = {one.incident_id: one for one in reversed(heap.notices)}
             newest = {one.incident_id: one for one in heap.notices}
-            return [Delivery(one, name) for one in newest.values() if one.kind is not NoticeKind.RECOVERED]
+            # What began and ended while it was kept is nothing there; what had begun before is still open there.
+            return [
+                Delivery(one, name)
+                for one in newest.values()
+                if one.kind is not NoticeKind.RECOVERED or oldest[one.incident_id].kind not in _NEWS or heap.more
+            ]
         self._lately.setdefault(_lane(name, heap.severity is Severity.CRITICAL), []).append(now.steady_ns)
         if len(heap.notices) == 1 and not heap.more and why != HEALED:
             return [Delivery(heap.notices[0], name)]
