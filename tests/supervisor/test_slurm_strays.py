@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import socket
+import subprocess
 from pathlib import Path
 
 import pytest
 
-from tests.supervisor.test_slurm_follow import Controller, shown
+from tests.supervisor.test_slurm_follow import Controller, road, shown
+from tests.supervisor.tools import wait_until
 from trainvitals.supervisor import slurm_job, slurm_text
+from trainvitals.supervisor.history import History, Start
 from trainvitals.supervisor.slurm_job import NOT_SUBMITTED
 
 REFUSED = "sbatch: error: Batch job submission failed: "
@@ -82,3 +86,28 @@ def test_the_jobs_of_another_directory_at_the_same_path_are_none_of_ours(tmp_pat
     (tmp_path / "run").rename(tmp_path / "elsewhere")
     (tmp_path / "run").mkdir()
     assert slurm_job.mark_of(str(tmp_path / "run")) != before
+
+
+def test_steps_that_the_trainer_did_not_begin_are_left_alone(controller: Controller, tmp_path: Path) -> None:
+    """What the batch script began beside it, and a person's shell on a node: their ``srun`` lives, or is on another host."""
+    srun = tmp_path / "srun"
+    srun.symlink_to("/bin/sleep")
+    other = subprocess.Popen([str(srun), "600"])
+    gone = subprocess.Popen(["/bin/true"])
+    gone.wait()
+    here = socket.gethostname().partition(".")[0]
+    began = {"7.0": f"{here}:{other.pid}", "7.1": "login1:77", "7.2": f"{here}:{gone.pid}"}
+    steps = "".join(f"StepId={id} UserId=0 State=RUNNING Name=a SrunHost:Pid=x SrunHost:Pid={of}\n" for id, of in began.items())
+    try:
+        wait_until(lambda: Path(f"/proc/{other.pid}/comm").read_text() == "srun\n", "its name")
+        controller.answers(
+            scontrol=[[0, steps, ""]],
+            squeue=[[0, "".join(f"{id}|2026-01-02T03:04:05\n" for id in began), ""]],
+            sinfo=[[0, "", ""]],
+        )
+        own, _ = road(controller, "allocation", ["srun"], SLURM_JOB_ID="7")
+        assert own.plan(History((Start(1, 0, nodes=2, ended_ns=1),))).is_pending
+        assert controller.calls("scancel") == [["scancel", "7.2"]]
+    finally:
+        other.kill()
+        other.wait()

@@ -119,6 +119,15 @@ def mark_in(pid: int) -> str:
     return own.partition(b"=")[2].decode("ascii", "replace")
 
 
+def is_strange(pid: int, name: str, mark: str) -> bool:
+    """Whether a program of this name runs there that no start with this beginning of a mark began."""
+    try:
+        is_it = Path(f"/proc/{pid}/comm").read_bytes().strip() == name.encode()
+    except OSError:
+        return False
+    return is_it and _began(pid) is not None and not mark_in(pid).startswith(mark)
+
+
 def session_leader(pids: Sequence[int]) -> Process | None:
     """The keeper among ``pids``; when it is gone, the one that is oldest."""
     known = [

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import socket
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from trainvitals.clock import Clock
 from trainvitals.errors import SettingsError
 from trainvitals.settings import RunSettings, SupervisorSettings
+from trainvitals.supervisor import process
 from trainvitals.supervisor import slurm_commands as slurm
 from trainvitals.supervisor.desk import Desk
 from trainvitals.supervisor.exits import Scheduler
@@ -69,6 +71,7 @@ class Allocation(SlurmRoad):
             return True
         left = self._ask(lambda: slurm.steps(self._job, last.started_ns - SLACK_NS))
         left = None if left is None else tuple(step for step in left if step != self._own_step)
+        left = self._without_strange(left) if left else left
         if left and self._clock.monotonic_s() >= self._cancel_due_s:
             self._cancel_due_s = self._clock.monotonic_s() + CANCEL_AGAIN_S
             self._desk.tell(
@@ -82,6 +85,19 @@ class Allocation(SlurmRoad):
         if left:
             self._due_s = self._clock.monotonic_s() + min(2.0, self._poll_s)
         return left == ()
+
+    def _without_strange(self, steps: Sequence[str]) -> tuple[str, ...] | None:
+        """Without those of the batch script and of people: their ``srun`` lives without our mark, or on another host. What the trainer
+        left behind has none any more."""
+        began_by = self._ask(lambda: slurm.sruns(self._job))
+        if began_by is None:
+            return None
+        mark, here = process.mark_of(self._run.dir), socket.gethostname().partition(".")[0]
+        return tuple(
+            step for step in steps
+            if step not in began_by
+            or (began_by[step][0].partition(".")[0] == here and not process.is_strange(began_by[step][1], "srun", f"{mark}/"))
+        )  # fmt: skip
 
     def begun(self, start: Start) -> None:
         super().begun(start)

@@ -158,6 +158,11 @@ def steps(job: str, since_ns: int) -> tuple[str, ...]:
     return slurm_text.steps(run(["squeue", "-s", "-h", f"--jobs={_job_id(job)}", "-o", "%i|%S"]), since_ns)
 
 
+def sruns(job: str) -> Mapping[str, tuple[str, int]]:
+    """Step -> (host, process id) of the ``srun`` that began it."""
+    return slurm_text.sruns(run(["scontrol", "show", "step", "-o", _job_id(job)]))
+
+
 def cancel_step(step: str) -> None:
     """One of ``steps``."""
     with suppress(UnknownJobError):

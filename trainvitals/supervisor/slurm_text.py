@@ -234,6 +234,18 @@ def steps(text: str, since_ns: int = 0) -> tuple[str, ...]:
     return tuple(found)
 
 
+def sruns(text: str) -> Mapping[str, tuple[str, int]]:
+    """``scontrol show step -o``: step -> (host, process id) of the ``srun`` that began it; those of the batch script have none."""
+    found: dict[str, tuple[str, int]] = {}
+    for line in text.splitlines():
+        id = fields(line).get("StepId", "")
+        # A step's name stands before and may hold anything.
+        host, _, pid = line.rpartition(" SrunHost:Pid=")[2].strip().rpartition(":")
+        if _STEP.fullmatch(id) and is_node(host) and _count(pid):
+            found[id] = (host, _count(pid))
+    return MappingProxyType(found)
+
+
 def with_comment(text: str, beginning: str) -> tuple[tuple[str, str], ...]:
     """``squeue -h -o '%i|%k'``: (id, comment) of the jobs whose comment begins so."""
     pairs = (line.strip().partition("|") for line in text.splitlines())
