@@ -16,7 +16,12 @@ import torch
 import torch._dynamo  # the first step of an optimizer does it: seconds for each rank, unless it is there before the fork
 import torch.distributed as dist
 
+from trainvitals.hook import group_control
 from trainvitals.hook.group_control import GroupControl, PeersLost
+
+
+def broken(*arguments, **options):
+    raise RuntimeError("connection refused")
 
 
 def train(directory: Path, meeting: str, rank: int, wanted: dict) -> int:
@@ -63,7 +68,15 @@ def train(directory: Path, meeting: str, rank: int, wanted: dict) -> int:
             dist.all_reduce(parameter.grad)
         optimizer.step()
         time.sleep(wanted.get("step_s", 0.002))
+        if rank == wanted.get("sleeps") and step == 30:
+            time.sleep(wanted["seconds"])
 
+    group_control.CONNECT_S = wanted.get("connect_s", group_control.CONNECT_S)
+    if rank == 2 and (without := wanted.get("gloo")):
+        if without == "device":
+            os.environ["GLOO_SOCKET_IFNAME"] = "nosuch0"
+        else:
+            dist.new_group = broken
     if documented := wanted.get("documented"):
         names = {
             "run_dir": directory, "save_checkpoint": save, "finish_async_saves": drain, "train_step": train_step, "start": 0, "steps": steps,

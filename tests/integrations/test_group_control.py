@@ -255,6 +255,25 @@ def test_a_rank_that_dies_while_training_is_left_to_the_trainers_own_collectives
     assert job.told("lost") == [[], [], []]
 
 
+@pytest.mark.parametrize(("gloo", "why"), [("device", "rank 2: "), ("connection", "rank 2: RuntimeError: connection refused")])
+def test_when_one_rank_cannot_meet_the_others_all_train_on_at_once_without_control(start, gloo, why):
+    begun_s = time.monotonic()
+    job = start(steps=50, gloo=gloo, patience_s=1800, connect_s=3)
+    job.ends(0, 0, 0)
+    assert time.monotonic() - begun_s < 120  # far below the half hour for which a rank may be late
+    for told in job.errors():
+        assert f"control of all ranks: RuntimeError: {why}" in told
+    assert job.told("failures") == [[1], [1], [1]]
+
+
+def test_a_rank_that_is_later_than_the_connections_may_take_is_waited_for(start):
+    job = start(steps=100_000, sleeps=2, seconds=4, patience_s=60, connect_s=1)
+    job.until(lambda s: s.step is not None and s.step > 60)
+    job.ask("stop")
+    job.ends(0, 0, 0)
+    assert job.told("failures") == [[0], [0], [0]]
+
+
 @pytest.mark.parametrize(("odd", "odd_step"), [([0], "nan"), ([2], "none"), ([0, 1, 2], "huge")])
 def test_a_step_that_is_none_ends_no_rank_and_is_counted_where_it_was_called(start, odd, odd_step):
     job = start(steps=100_000, odd=odd, odd_step=odd_step)

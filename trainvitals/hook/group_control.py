@@ -17,10 +17,12 @@ let the others die at the time limit of their next collective.
 
 from __future__ import annotations
 
+import itertools
 import os
 import time
 from collections.abc import Callable
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import torch
@@ -47,15 +49,20 @@ from trainvitals.control.group import (
 )
 from trainvitals.control.rules import whole_step
 from trainvitals.control.telling import EventSink
+from trainvitals.hook.group_agreement import Store, agree
 from trainvitals.hook.guard import Failures, Guarded, never_raises
-from trainvitals.hook.torch_world import from_anywhere, real
+from trainvitals.hook.torch_world import from_anywhere, meeting_place, real
 
 TIMEOUT_S = 1800.0
 HOLD_TIMEOUT_S = 60.0
 MAX_HOLD_S = 1800.0
 MEET_EVERY_S = 1.0
+#: For the connections between ranks that are all there: longer, and the trainer's own collectives would end the job first.
+CONNECT_S = 120.0
 #: Four ranks' words may be late in a row before anybody takes rank 0 for dead.
 PERIODS_IN_A_TIMEOUT = 4
+
+_made = itertools.count()
 
 __all__ = ["PARK_CODE", "GroupControl", "PeersLost"]
 
@@ -247,7 +254,7 @@ class GroupControl(Guarded):
                 raise RuntimeError(
                     f"torch.distributed has not begun, but there are {world_size} ranks; call init_process_group before the first call"
                 )
-            self._channel = GlooChannel(rank, self._timeout_s, self._hold_timeout_s)
+            self._channel = GlooChannel(rank, world_size, self._timeout_s, self._hold_timeout_s)
         problem = self._make_client() if rank == 0 else ""
         if self._channel is not None:
             problem = self._channel.share(problem)  # else the others would wait for the words of a rank 0 that says none
@@ -286,11 +293,17 @@ class GlooChannel:
     Two, because gloo knows one time limit a group, and what is under way when a process ends keeps it from ending for so long.
     """
 
-    def __init__(self, rank: int, timeout_s: float, hold_timeout_s: float) -> None:
+    def __init__(self, rank: int, ranks: int, timeout_s: float, hold_timeout_s: float) -> None:
+        """Raises the same sentence on all ranks, as soon as one of them cannot do it: none is left waiting for another."""
         self._rank = rank
-        self._patient = dist.new_group(backend="gloo", timeout=timedelta(seconds=timeout_s))
-        self._quick = dist.new_group(backend="gloo", timeout=timedelta(seconds=hold_timeout_s))
         self._limits_s = (timeout_s, hold_timeout_s)
+        store: Any = meeting_place()
+        name = f"trainvitals/control/{next(_made)}"
+        _all_can(store, f"{name}/device", rank, ranks, _devices, timeout_s)  # a rank may come to its first call much later
+        self._patient, self._quick = (
+            _all_can(store, f"{name}/{number}", rank, ranks, partial(_connected, limit_s), 2 * CONNECT_S)
+            for number, limit_s in enumerate(self._limits_s)
+        )
 
     def say(self, word: Word, *, is_patient: bool) -> None:
         self._broadcast(torch.tensor(word.to_numbers(), dtype=torch.int64), 0, is_patient)
@@ -331,6 +344,36 @@ class GlooChannel:
                     :500
                 ]
             ) from error
+
+
+def _all_can(store: Store, name: str, rank: int, ranks: int, act: Callable[[], Any], wait_s: float) -> Any:
+    made, problem = None, ""
+    try:
+        made = act()
+    except Exception as error:  # noqa: BLE001 - whatever it is, the other ranks are to know
+        problem = f"{type(error).__name__}: {error}".partition("\n")[0] or "failed"
+    if why_not := agree(store, name, rank, ranks, problem, wait_s):
+        raise RuntimeError(why_not)
+    return made
+
+
+def _devices() -> None:
+    """What gloo needs on this host: a trainer that uses NCCL alone may never have tried."""
+    names = [name for name in os.environ.get("GLOO_SOCKET_IFNAME", "").split(",") if name]
+    for name in names:
+        dist.ProcessGroupGloo.create_device(interface=name)
+    if not names:
+        dist.ProcessGroupGloo.create_default_device()
+
+
+def _connected(limit_s: float) -> Any:
+    """A group whose ranks are connected within ``CONNECT_S`` or not at all, and may then keep each other waiting for ``limit_s``."""
+    can_change = hasattr(dist.ProcessGroupGloo, "_set_default_timeout")  # PyTorch 2.3 and later
+    first_s = min(limit_s, CONNECT_S) if can_change else limit_s
+    group = dist.new_group(backend="gloo", timeout=timedelta(seconds=first_s))
+    if first_s != limit_s:
+        group._get_backend(torch.device("cpu"))._set_default_timeout(timedelta(seconds=limit_s))
+    return group
 
 
 def _seconds(value: object) -> float:
