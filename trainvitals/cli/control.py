@@ -135,6 +135,8 @@ def outcome(request: ControlRequest, status: ControlStatus | None) -> str:
 
 #: A resume of a trainer that is gone, under a live supervisor: carried out as far as anybody can tell before its first step.
 STARTS = "supervisor_starts"
+#: A resume that the supervisor answered with another hold, because what stood in its way still does.
+HELD_AGAIN = "held_again"
 _SENTENCES = {
     "applied": "Done.",
     "refused": "The trainer refused it.",
@@ -163,10 +165,21 @@ def _wait(args: argparse.Namespace, run_dir: Path, request: ControlRequest) -> i
     # What an ended trainer said last would only contradict what has just been asked.
     ended = _SENTENCES["ended"].format(what=f"{args.action}, seq {request.seq}")
     sentence = ended if result == "ended" else f"{_SENTENCES[result]} {state.sentence}"
-    if result in ("not_acknowledged", "not_wired"):
+    if result == "applied" and args.action == "checkpoint" and status is not None and status.checkpoint_step is not None:
+        sentence = f"Done: checkpoint {status.checkpoint_step:,}. {state.sentence}"
+    if not is_final and (held := _held_again(run_dir, request)) is not None:
+        result, sentence = HELD_AGAIN, f"The supervisor has looked at it and holds the run again: {held}"
+    if result in ("not_acknowledged", "not_wired") and args.action in ("pause", "stop"):
         by_hand = fallback_commands(_status_or_none(run_dir))
         sentence += "" if by_hand in sentence else f" To stop it by hand: {by_hand}."
     return _say(args, OK if result in ("applied", STARTS) else REFUSED, result, sentence, request, state)
+
+
+def _held_again(run_dir: Path, request: ControlRequest) -> str | None:
+    """Why, when what was asked for is replaced by a hold of the supervisor; None when it is not."""
+    now = _request_or_none(run_dir)
+    is_replaced = now is not None and now.seq > request.seq and now.desired == "stopped" and now.source == "supervisor"
+    return now.reason if is_replaced and now is not None and request.desired == "running" else None
 
 
 def _rollback(args: argparse.Namespace) -> int:

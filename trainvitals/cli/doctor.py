@@ -54,7 +54,10 @@ def run(options: argparse.Namespace) -> int:
     ):
         counts[result.finding.state] += 1
         _tell(result, options.json)
-    print(f"{counts[FAULT]} faults, {counts[WARNING]} warnings, {counts['ok']} in order.", file=sys.stderr)  # noqa: T201
+    told = [
+        f"{counts[state]} {word}{'' if counts[state] == 1 else 's'}" for state, word in ((FAULT, "fault"), (WARNING, "warning"))
+    ]
+    print(f"{', '.join(told)}, {counts['ok']} in order.", file=sys.stderr)  # noqa: T201
     return 1 if counts[FAULT] else 0
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import json
 import os
 import shutil
@@ -16,8 +17,9 @@ from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
-from trainvitals.alerts.address import AddressError, endpoint
+from trainvitals.alerts.address import AddressError, Endpoint, allowed_addresses, endpoint
 from trainvitals.alerts.secret import credentials
+from trainvitals.alerts.targets.registry import target_of
 from trainvitals.clock import Clock
 from trainvitals.control.sharing import name_of_user
 from trainvitals.doctor import places
@@ -241,7 +243,9 @@ def alerts(settings: Settings) -> Iterator[Finding]:
         try:
             held = credentials(settings, name)
             if target.kind != "apprise" and (held.url or target.kind != "pagerduty"):
-                endpoint(held.url.reveal(), f"the address of {name}")
+                _of_this_network(endpoint(held.url.reveal(), f"the address of {name}"), allow_private=target.allow_private)
+            if target_of(target).needs_secret and not held.secrets:
+                raise AddressError("it has no secret, and needs one; name its file in secret_files.", is_final=True)
         except (TrainvitalsError, AddressError) as error:
             yield fault(f"{name}: {error}", f"then: python -m trainvitals alert test {name}")
         else:
@@ -250,6 +254,16 @@ def alerts(settings: Settings) -> Iterator[Finding]:
             )
     if settings.alert_targets and not any("critical" in target.severities for target in settings.alert_targets.values()):
         yield warning("no target is told of critical findings", 'add "critical" to severities of the one that pages.')
+
+
+def _of_this_network(where: Endpoint, *, allow_private: bool) -> None:
+    """What can be told without asking a name server. Raises ``AddressError``."""
+    host = "127.0.0.1" if where.host == "localhost" else where.host
+    try:
+        ipaddress.ip_address(host.partition("%")[0])
+    except ValueError:
+        return
+    allowed_addresses(where, 1.0, allow_private=allow_private, resolve=lambda *_: [host])
 
 
 def slurm(settings: Settings) -> Iterator[Finding]:

@@ -246,6 +246,12 @@ def checkpoints(settings: Settings, run: RunSettings) -> Iterator[Finding]:
         yield warning("no checkpoint directory is named: no checkpoint is verified or kept", "name checkpoints in [[runs]].")
     for name in run.checkpoints:
         path = Path(name)
+        if not path.exists() and not _has_begun(run):
+            yield warning(
+                f"there is no checkpoint directory {path}",
+                "correct checkpoints in the settings; before the first start it is right.",
+            )
+            continue
         yield from places.directory(
             path, "checkpoint directory", "correct checkpoints in the settings, or wait for the first one."
         )
@@ -275,6 +281,12 @@ def checkpoints(settings: Settings, run: RunSettings) -> Iterator[Finding]:
                 f"{path} makes no hard links: the safe checkpoint is copied to be kept",
                 "see that there is room for a copy (pin_copy_max_bytes).",
             )
+
+
+def _has_begun(run: RunSettings) -> bool:
+    """Something of a start lies there."""
+    is_logged = any(next(glob.iglob(pattern), None) is not None for pattern in run.logs)  # noqa: PTH207 - absolute patterns
+    return is_logged or (Path(run.dir) / HOOK_FILE).exists()
 
 
 def _age(what: str, age_s: float) -> Finding:
