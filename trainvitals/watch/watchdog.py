@@ -109,6 +109,7 @@ class Watchdog:
         self._sources.restore(state["sources"])
         self._engine.restore(state["engine"])
         self._incidents.restore(state)
+        self._heart.last_ns = int(state.get("beat_ns", 0))
         self._out.counters = Counters(**state["counters"])
         self._last_step, self._last_step_ns = state["last_step"]
         self._checkpoint_events.restore(state.get("checkpoint_events", {}))
@@ -350,5 +351,6 @@ class Watchdog:
             "people": self._requests.to_state(),
             "breaker_mode": self._mode.to_state(),
             "far": self._far.to_state(),
+            "beat_ns": self._heart.last_ns,
         }
         return packed(state)
