@@ -15,6 +15,7 @@ from trainvitals.clock import ManualClock, SystemClock
 from trainvitals.control import ControlRequest, ControlStatus, files, read_request, submit, supervised
 from trainvitals.control.audited import ask
 from trainvitals.control.requests import Watcher
+from trainvitals.errors import InputError
 from trainvitals.settings import RunSettings, SupervisorSettings
 from trainvitals.supervisor import history, holds, process
 from trainvitals.supervisor.decide import Begin, Done, Wait, decide
@@ -331,3 +332,23 @@ def test_a_way_back_that_nobody_took_for_long_is_refused(place: Place) -> None:
     answer = supervised.answer_to(place.run_dir, asked)
     assert answer is not None and answer.outcome == "refused" and "4,320 minutes ago" in answer.sentence
     assert place.kinds == ["finished"]
+
+
+@pytest.mark.parametrize("what", ["pipe", "link"])
+def test_a_pipe_or_a_link_in_place_of_a_starts_log_blocks_nobody_and_is_written_through_by_nobody(
+    tmp_path: Path, what: str
+) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    for name in ("log", "exit", "exit.tmp"):
+        if what == "pipe":
+            os.mkfifo(tmp_path / name)
+        else:
+            (tmp_path / name).symlink_to(elsewhere)
+    with pytest.raises(InputError, match="Cannot start the trainer with its log"):
+        process.start(["true"], tmp_path / "log", tmp_path / "exit", "01234567/9.", dict(os.environ))
+    (tmp_path / "log").unlink()
+    own = process.start([sys.executable, "-c", "exit(3)"], tmp_path / "log", tmp_path / "exit", "01234567/9.", dict(os.environ))
+    wait_until(lambda: not process.is_alive(own), "the end")
+    assert process.exit_code(own, tmp_path / "exit") == 3
+    assert (tmp_path / "exit").is_file() and not (tmp_path / "exit").is_symlink()
+    assert not elsewhere.exists()

@@ -34,7 +34,11 @@ def main(arguments: list[str]) -> int:
 def _write(target: str, document: dict[str, int]) -> None:
     temporary = f"{target}.tmp"
     try:
-        with open(temporary, "w", encoding="ascii") as file:  # noqa: PTH123 (pathlib would cost every start of a trainer time)
+        if os.path.lexists(temporary):
+            os.unlink(temporary)  # noqa: PTH108 (pathlib would cost every start of a trainer time)
+        # A link that somebody put there is not followed.
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o644)
+        with os.fdopen(descriptor, "w", encoding="ascii") as file:
             json.dump(document, file)
             file.flush()
             os.fsync(file.fileno())

@@ -11,12 +11,14 @@ import hashlib
 import json
 import os
 import signal
+import stat
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
+from typing import IO
 
 from trainvitals.errors import InputError
 
@@ -53,7 +55,7 @@ def start(command: Sequence[str], log: Path, exit_file: Path, mark: str, environ
         log.parent.mkdir(parents=True, exist_ok=True)
         exit_file.parent.mkdir(parents=True, exist_ok=True)
         exit_file.unlink(missing_ok=True)
-        with log.open("ab") as output:
+        with _regular(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT) as output:
             child = subprocess.Popen(
                 argv, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, start_new_session=True,
                 env={**environment, MARK: mark},
@@ -64,6 +66,16 @@ def start(command: Sequence[str], log: Path, exit_file: Path, mark: str, environ
     # Popen would wait for it in its destructor; it is reaped by ``is_alive``, as one that was adopted is by init.
     child.returncode = 0
     return Process(child.pid, began if began is not None else 0)
+
+
+def _regular(path: Path, flags: int) -> IO[bytes]:
+    """A regular file; whoever may write the directory could have put a pipe or a link there. Raises ``OSError``."""
+    descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o644)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError("it is no regular file")
+    os.set_blocking(descriptor, True)  # the trainer inherits it
+    return os.fdopen(descriptor, "ab" if flags & os.O_APPEND else "rb")
 
 
 @dataclass
@@ -89,7 +101,7 @@ def is_alive(process: Process) -> bool:
 
 def exit_code(process: Process, exit_file: Path) -> int | None:
     """The trainer's own (negative: the signal that ended it); None when nothing tells it."""
-    with contextlib.suppress(OSError, ValueError), exit_file.open("rb") as file:
+    with contextlib.suppress(OSError, ValueError), _regular(exit_file, os.O_RDONLY) as file:
         raw = json.loads(file.read(_MAX_EXIT_FILE_BYTES))
         code = raw.get("code") if isinstance(raw, dict) else None
         if isinstance(code, int) and not isinstance(code, bool):
