@@ -77,7 +77,8 @@ def certificate(tmp_path_factory):
     [
         ("127.0.0.1", True), ("10.0.0.1", True), ("172.16.3.4", True), ("192.168.1.1", True), ("100.64.0.1", True), ("[::1]", True),
         ("[fd00::1]", True), ("[::ffff:10.0.0.1]", True), ("[64:ff9b::a00:1]", True), ("169.254.169.254", False), ("[fe80::1]", False),
-        ("[::ffff:169.254.169.254]", False), ("[64:ff9b::a9fe:a9fe]", False), ("224.0.0.1", False), ("0.0.0.0", False), ("[::]", False),
+        ("[::ffff:169.254.169.254]", False), ("[64:ff9b::a9fe:a9fe]", False), ("192.0.0.192", False), ("192.0.0.9", True), ("[64:ff9b:1::7f00:1]", True), ("[64:ff9b:1::a9fe:a9fe]", False), ("[::127.0.0.1]", True),
+        ("[::ffff:0:127.0.0.1]", True), ("[::ffff:0:169.254.169.254]", False), ("[fec0::1]", True), ("192.88.99.1", True), ("224.0.0.1", False), ("0.0.0.0", False), ("[::]", False),
     ],
 )  # fmt: skip
 def test_private_addresses_need_a_word_and_those_of_metadata_services_are_never_used(host, is_allowed_privately):

@@ -14,7 +14,15 @@ from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 MAX_URL = 4_096
-_NAT64 = ipaddress.ip_network("64:ff9b::/96")
+_CARRIES_IPV4 = tuple(
+    ipaddress.IPv6Network(one)
+    for one in ("64:ff9b::/96", "64:ff9b:1::/48", "::ffff:0:0:0/96", "::/96")  # RFC 6052, 8215 (its usual /96), 2765, 4291
+)
+#: Special ones that Python 3.11 takes for public: IETF protocol assignments (RFC 6890), old relays of 6to4 (RFC 7526).
+_NOT_PUBLIC = (ipaddress.IPv4Network("192.0.0.0/24"), ipaddress.IPv4Network("192.88.99.0/24"))
+_SITE_LOCAL = ipaddress.IPv6Network("fec0::/10")
+#: A metadata service beside those of link-local addresses (Oracle).
+_METADATA = ipaddress.IPv4Address("192.0.0.192")
 #: The resolver cannot be interrupted; look-ups that hang are left behind, but not without end.
 _MAX_HANGING_LOOKUPS = 8
 _hanging = threading.BoundedSemaphore(_MAX_HANGING_LOOKUPS)
@@ -74,9 +82,10 @@ def endpoint(url: str, what: str, *, with_user: bool = False) -> Endpoint:
 def trouble(address: IpAddress, *, allow_private: bool) -> str:
     """Why this address is not connected to, "" when it is. Addresses that carry another one are judged by that as well."""
     for each in _judged(address):
-        if each.is_link_local or each.is_multicast or each.is_unspecified:
+        if each.is_link_local or each.is_multicast or each.is_unspecified or each == _METADATA:
             return "is a link-local, multicast or unspecified address, as cloud metadata services have"
-        if not each.is_global and not allow_private:
+        is_public = each.is_global and not any(each in network for network in _NOT_PUBLIC) and each not in _SITE_LOCAL
+        if not is_public and not allow_private:
             return "is not public; set allow_private for a receiver in your own network"
     return ""
 
@@ -90,7 +99,7 @@ def _judged(address: IpAddress) -> list[IpAddress]:
         return [address, address.sixtofour]
     if address.teredo is not None:
         return [address, *address.teredo]
-    if address in _NAT64:
+    if any(address in network for network in _CARRIES_IPV4) and not address.is_loopback and not address.is_unspecified:
         return [address, ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)]
     return [address]
 
