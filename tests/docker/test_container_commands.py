@@ -49,7 +49,7 @@ class Host:
         self.secret = self.etc / "admin_token"
         self.env = {
             "RUN": "llama-70b", "RUNS_DIR": str(self.runs), "PUBLIC_URL": "https://health.example.org/trainvitals", "TLS_DIR": "/tls",
-            "HTPASSWD": "/htpasswd", "INFLUXDB_PASSWORD": "password", "INFLUXDB_TOKEN": "token",
+            "HTPASSWD": "/htpasswd", "SECRETS_DIR": "/secrets", "INFLUXDB_PASSWORD": "password", "INFLUXDB_TOKEN": "token",
         }  # fmt: skip
         with Recorder(self.runs / "llama-70b", run="llama-70b") as recorder:
             recorder.log(1, loss=3.5)
@@ -85,7 +85,17 @@ class Host:
             **{key: str(value) for key, value in service["environment"].items()},
             "PATH": f"{self.image.python.parent}:/usr/bin:/bin", "PYTHONDONTWRITEBYTECODE": "1", "HOME": str(self.tmp),
             "TMPDIR": str(self.tmp), "TRAINVITALS_CONFIG": str(self.etc / "trainvitals.toml"),
-            "TRAINVITALS_SPOOL_DIR": str(self.data / "spool"), "TRAINVITALS_DASHBOARD_PORT": str(self.port),
+            "XDG_STATE_HOME": str(self.data), "TRAINVITALS_DASHBOARD_PORT": str(self.port), **self._places_of_root(),
+        }  # fmt: skip
+
+    def _places_of_root(self) -> dict[str, str]:
+        """Root has other defaults than the image's user: where these tests stay root, the same places by name."""
+        if os.geteuid() != 0 or as_container():
+            return {}
+        state = self.data / "trainvitals"
+        return {
+            "TRAINVITALS_SPOOL_DIR": str(state / "spool"), "TRAINVITALS_ALERTS_OUTBOX": str(state / "alerts.db"),
+            "TRAINVITALS_DASHBOARD_WALL_KEY_FILE": str(state / "wall.key"),
         }  # fmt: skip
 
     def is_healthy(self, service: dict[str, Any]) -> bool:
@@ -155,6 +165,8 @@ def test_the_containers_of_the_server_run_as_they_are_written(host: Host, influx
 
     assert gpu.poll() is None, host.logs()
     assert files_of(host.image.tree) == before
+    kept = {path.name for path in (host.data / "trainvitals").iterdir()}
+    assert "spool" in kept and list(host.tmp.rglob("*.db")) == []
     watching.send_signal(signal.SIGTERM)
     assert watching.wait(30) == 0, host.logs()
     assert not host.is_healthy(watch)
@@ -163,7 +175,7 @@ def test_the_containers_of_the_server_run_as_they_are_written(host: Host, influx
 def test_the_laptop_container_runs_everything_on_the_embedded_store(host: Host) -> None:
     service = host.service("compose.laptop.yaml", "trainvitals")
     before = files_of(host.image.tree)
-    store = host.data / "trainvitals.db"
+    store = host.data / "trainvitals" / "trainvitals.db"
     process = host.start(service, TRAINVITALS_STORE=f"sqlite://{store}")
     host.wait(lambda: host.is_healthy(service), process)
     with urllib.request.urlopen(f"http://127.0.0.1:{host.port}/healthz") as answer:

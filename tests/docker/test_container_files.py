@@ -107,13 +107,22 @@ def test_only_nginx_is_reached_from_outside_and_only_over_tls() -> None:
     assert networks["inside"]["internal"] is True
     proxy = server["nginx"]["networks"]["inside"]["ipv4_address"]
     assert server["dashboard"]["environment"]["TRAINVITALS_LOGIN_PROXY_ADDRESSES"] == proxy
-    assert list(server["dashboard"]["networks"]) == ["inside"]
     config = (ROOT / "docker/nginx.conf").read_text()
     assert re.findall(r"^\s*listen (.*);", config, re.M) == ["8443 ssl"]
 
 
+def test_what_must_survive_lies_on_a_volume_that_watch_and_the_dashboard_share() -> None:
+    env = next(i.value for i in stages()[-1] if i.name == "ENV")
+    assert "XDG_STATE_HOME=/var/lib" in env.split()
+    server = services("compose.yaml")
+    for name in ("dashboard", "watch"):
+        assert "state:/var/lib/trainvitals" in server[name]["volumes"]
+        assert "outside" in server[name]["networks"], "what it tells must get out"
+        assert not any(key.endswith(("_OUTBOX", "SPOOL_DIR", "KEY_FILE")) for key in server[name]["environment"])
+
+
 def test_a_variable_that_must_be_set_stops_compose_with_a_sentence() -> None:
-    for name in ("RUN", "RUNS_DIR", "PUBLIC_URL", "TLS_DIR", "HTPASSWD", "INFLUXDB_TOKEN", "INFLUXDB_PASSWORD"):
+    for name in ("RUN", "RUNS_DIR", "PUBLIC_URL", "TLS_DIR", "HTPASSWD", "SECRETS_DIR", "INFLUXDB_TOKEN", "INFLUXDB_PASSWORD"):
         with pytest.raises(KeyError):
             filled_in(compose("compose.yaml"), {key: value for key, value in ENV.items() if key != name})
 
