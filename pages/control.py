@@ -92,7 +92,7 @@ def audit_frame(events: list[Event], seen: Look) -> pd.DataFrame:
             "from": [of(event, "source") or event.source for event in newest],
             "why": [of(event, "reason") for event in newest],
             "step": [fmt.step(event.step) for event in newest],
-            "text": [event.text for event in newest],
+            "text": ["" if event.text == of(event, "reason") else event.text for event in newest],
         }
     )
 

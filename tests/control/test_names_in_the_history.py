@@ -71,3 +71,31 @@ def test_a_checkpoint_counter_at_its_end_is_told_and_changes_nothing(tmp_path):
     with pytest.raises(ControlError, match="no longer usable"):
         ask(tmp_path, "checkpoint")
     assert read_request(tmp_path) == full and ask(tmp_path, "pause").seq == 2
+
+
+def test_a_disk_that_was_full_for_a_moment_keeps_nobody_waiting(tmp_path, monkeypatch):
+    init(tmp_path, "r1")
+    real = files.replace
+
+    def full(*arguments, **options):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(files, "replace", full)
+    with pytest.raises(ControlError, match="No space left on device"):
+        ask(tmp_path)
+    monkeypatch.setattr(files, "replace", real)
+    assert ask(tmp_path).seq == 1 and read_request(tmp_path).desired == "paused"
+
+
+def test_a_request_that_stands_although_its_writer_saw_an_error_keeps_its_place_in_the_history(tmp_path, monkeypatch):
+    init(tmp_path, "r1")
+    real = files.replace
+
+    def late(*arguments, **options):
+        real(*arguments, **options)
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(files, "replace", late)
+    with pytest.raises(ControlError, match="Input/output error"):
+        ask(tmp_path)
+    assert read_request(tmp_path).seq == 1 and (tmp_path / "control" / "history" / "1.json").exists()

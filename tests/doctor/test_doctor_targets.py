@@ -1,8 +1,11 @@
 """What the doctor tells of alert targets and of a run that never began, without asking anybody."""
 
+import os
+
 import pytest
 from looking import look, says, settings_of
 
+from trainvitals.__main__ import main
 from trainvitals.doctor.check import FAULT, OK, WARNING
 
 
@@ -43,3 +46,10 @@ def test_what_is_missing_before_the_first_start_is_no_fault_and_is_one_afterward
         assert says(look(settings_of(place, nothing), check), WARNING, sentence)[0]
     (place / "run" / "metrics.rank00000.jsonl").write_text("{}\n")
     assert says(look(settings_of(place, nothing), "checkpoints"), FAULT, "there is no checkpoint directory")[0]
+
+
+def test_settings_that_cannot_be_read_in_time_are_told(place, capsys):
+    pipe = place / "pipe.toml"
+    os.mkfifo(pipe)
+    assert main(["doctor", "--config", str(pipe), "--deadline", "0.3"]) == 2
+    assert "was not read within 0.3 s" in capsys.readouterr().out

@@ -8,7 +8,9 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
+import queue
 import sys
+import threading
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -41,7 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Look, and tell. Raises nothing for what is found."""
     try:
-        settings = settings_module.load(options.config)
+        settings = _loaded(options.config, options.deadline)
         if options.run:
             settings.run(options.run)
     except SettingsError as error:
@@ -59,6 +61,30 @@ def run(options: argparse.Namespace) -> int:
     ]
     print(f"{', '.join(told)}, {counts['ok']} in order.", file=sys.stderr)  # noqa: T201
     return 1 if counts[FAULT] else 0
+
+
+def _loaded(path: str | None, deadline_s: float) -> Settings:
+    """The settings, read in a thread: they may lie on a mount that hangs. Raises ``SettingsError``."""
+    done: queue.SimpleQueue[Settings | SettingsError] = queue.SimpleQueue()
+
+    def load() -> None:
+        try:
+            done.put(settings_module.load(path))
+        except SettingsError as error:
+            done.put(error)
+        except Exception as error:  # noqa: BLE001 - told as what it is
+            done.put(SettingsError(f"The settings cannot be read ({type(error).__name__}: {error})."))
+
+    threading.Thread(target=load, daemon=True).start()
+    try:
+        found = done.get(timeout=deadline_s)
+    except queue.Empty:
+        raise SettingsError(
+            f"{path or 'The settings file'} was not read within {deadline_s:g} s: it is no file, or its file system hangs."
+        ) from None
+    if isinstance(found, SettingsError):
+        raise found
+    return found
 
 
 def checkups(settings: Settings, only: str, deadline_s: float) -> list[Checkup]:

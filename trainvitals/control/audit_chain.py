@@ -68,6 +68,11 @@ def verify(run_dir: RunDir, anchors: Iterable[Anchor] = ()) -> Chain:
             directory.look()
             if directory.older == older:  # else a writer put a file aside meanwhile, and what was read does not belong together
                 break
+        else:
+            if walk.problem:
+                raise ControlError(
+                    f"The audit in {run_dir} could not be checked: it is written faster than it is read; try again."
+                )
         return _with_anchors(walk.chain(), walk.hashes, known)
 
 

@@ -193,9 +193,20 @@ def _claim_and_write(run_dir: RunDir, request: ControlRequest) -> None:
             raise conflict
         if max((seq for seq, _ in _entries(run_dir)), default=request.seq) > request.seq:
             raise conflict  # we were so slow that another writer took us for dead
-        files.replace(directory / files.CONTROL_FILE, data, files.REQUEST_MODE)
+        try:
+            files.replace(directory / files.CONTROL_FILE, data, files.REQUEST_MODE)
+        except OSError:
+            _give_back(run_dir, request)
+            raise
     except OSError as error:
         raise ControlError(f"Cannot write the request into {directory}: {error.strerror or error}.") from error
+
+
+def _give_back(run_dir: RunDir, request: ControlRequest) -> None:
+    """A claim whose request was not written would keep the next one waiting until it counts as dead."""
+    with contextlib.suppress(ControlError, InputError, OSError):  # then it is dead in STALE_CLAIM_S
+        if read_request(run_dir).seq < request.seq:
+            (files.control_dir(run_dir) / files.HISTORY_DIR / f"{request.seq}.json").unlink()
 
 
 def _present(run_dir: RunDir) -> ControlRequest:
