@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import threading
 from collections.abc import Mapping
 
 from trainvitals.clock import Clock
@@ -16,6 +17,8 @@ from trainvitals.settings import RunSettings
 from trainvitals.supervisor.events import EventFile
 
 ANNOUNCE_EVERY_S = 5.0
+#: The longest turn waits for Slurm's commands, logs, store and checkpoints, each with a limit; one that takes longer hangs.
+TURN_LIMIT_S = 300.0
 ME = "supervisor"
 
 
@@ -26,7 +29,10 @@ class Desk:
         self._run, self._clock = run, clock
         self._events = EventFile(run.dir, clock)
         self._said = ""
-        self._announce_due_s = 0.0
+        self._announce_due_s = self._turn_s = 0.0
+        self._announcer: threading.Thread | None = None
+        self._is_announcing, self._closing = threading.Lock(), threading.Event()
+        self._trouble: Exception | None = None
         #: The last ``request`` could be read, or there is none.
         self.is_readable = True
 
@@ -73,13 +79,38 @@ class Desk:
             self.trouble(f"{kind} is not in the audit", error)
 
     def announce(self) -> None:
-        """Tell that this run is supervised, now and then."""
-        now_s = self._clock.monotonic_s()
-        if now_s < self._announce_due_s:
-            return
-        self._announce_due_s = now_s + ANNOUNCE_EVERY_S
+        """Tell that this run is supervised, now and then; from the first time on also while a turn takes long (until ``TURN_LIMIT_S``): whoever
+        believed that nobody is here would start a second trainer by hand."""
+        self._turn_s = self._clock.monotonic_s()
+        if self._turn_s >= self._announce_due_s:
+            self._announce()
+        if self._announcer is None:
+            self._announcer = threading.Thread(target=self._keep_announcing, name="tell that the run is supervised", daemon=True)
+            self._announcer.start()
+        trouble, self._trouble = self._trouble, None
+        if trouble is not None:
+            self.trouble("cannot tell that this run is supervised", trouble)
+
+    def close(self) -> None:
+        """Tell that nobody supervises it any more."""
+        self._closing.set()
+        if self._announcer is not None:
+            self._announcer.join(ANNOUNCE_EVERY_S)
+        supervised.withdraw(self._run.dir)
+
+    def _keep_announcing(self) -> None:
+        while not self._closing.wait(ANNOUNCE_EVERY_S):
+            if self._clock.monotonic_s() - self._turn_s < TURN_LIMIT_S:
+                self._announce()
+
+    def _announce(self) -> None:
+        if not self._is_announcing.acquire(blocking=False):
+            return  # a file system that hangs holds one thread, not both
         try:
+            self._announce_due_s = self._clock.monotonic_s() + ANNOUNCE_EVERY_S
             watcher = Watcher(self._run.name, (supervised.ROLLBACK,), socket.gethostname(), os.getpid())
             supervised.announce(self._run.dir, watcher)
         except (ControlError, InputError, OSError) as error:
-            self.trouble("cannot tell that this run is supervised", error)
+            self._trouble = error
+        finally:
+            self._is_announcing.release()

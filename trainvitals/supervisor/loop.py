@@ -82,7 +82,7 @@ class Supervisor:
                         self._stop.wait(self._poll_s)
             finally:
                 self._road.close()
-                supervised.withdraw(self._run.dir)
+                self._desk.close()
 
     def turn(self) -> int | None:
         """One look; an exit code when it is over."""
