@@ -79,7 +79,7 @@ def run(options: argparse.Namespace) -> int:
         try:
             alerts.start()  # what an earlier watch left is delivered although the store may be away
             watchdog = build(settings, run_settings, store, clock, alerts=alerts.alerting)
-            _restore(watchdog, stop)
+            _restore(watchdog, stop, alerts)
             watchdog.note("the watchdog started", pid=os.getpid())
             while not stop.is_set():
                 alerts.beat()
@@ -123,17 +123,19 @@ def build(
     )  # fmt: skip
 
 
-def _restore(watchdog: Watchdog, stop: StopSignal) -> None:
-    """A store that is away at start is waited for: without its state, old findings would be raised again."""
+def _restore(watchdog: Watchdog, stop: StopSignal, alerts: WatchAlerts) -> None:
+    """A store that is away at start is waited for: without its state, old findings would be raised again. People hear of it."""
     told = False
     while not stop.is_set():
         try:
             watchdog.restore()
+            alerts.begun()
             return
         except StoreUnavailable as error:
             if not told:
                 _say(f"waiting for the store: {error}")
                 told = True
+            alerts.cannot_begin(str(error))
             stop.wait(1.0)
 
 
