@@ -180,6 +180,12 @@ def read(run_dir: RunDir, name: str) -> WatchRequest | None:
     return request
 
 
+def age_s(run_dir: RunDir, name: str) -> float:
+    """Seconds since a request was put here, by the file system's own clock. Raises ``ControlError``, ``OSError``."""
+    directory = requests_dir(run_dir)
+    return files.file_system_time_s(directory) - (directory / name).lstat().st_mtime
+
+
 def settle(run_dir: RunDir, answer: Answer) -> None:
     """Write the answer, then take the request away; done again it does no more. Raises ``ControlError``, ``OSError``."""
     directory = requests_dir(run_dir)

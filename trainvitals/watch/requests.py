@@ -13,7 +13,8 @@ from typing import Any
 
 from trainvitals.control import inbox
 from trainvitals.control.records import MAX_NAME
-from trainvitals.control.requests import ANNOTATION, Answer, Watcher, WatchRequest
+from trainvitals.control.requests import ANNOTATION, BREAKER, Answer, Watcher, WatchRequest
+from trainvitals.detect.findings import format_duration
 from trainvitals.errors import ControlError, InputError
 from trainvitals.identity import event_id
 from trainvitals.masking import mask_cut_text, mask_text
@@ -30,6 +31,8 @@ MAX_UNSETTLED = 200
 MAX_REMEMBERED = 200
 #: Looks at a file that holds no request before it is refused: on a file system without links its writer may be under way.
 TRIES = 3
+#: What somebody wanted of the breaker when nobody watched is not carried out later than this: it was about the run as it was then.
+OLD_AFTER_S = 3600.0
 
 #: (request, newest step) -> (its event, the sentence of the answer). Raises ``InputError`` for a request that it refuses.
 Apply = Callable[[WatchRequest, int | None], tuple[Event, str]]
@@ -154,6 +157,8 @@ class Requests:
             apply = self._kinds.get(request.kind)
             if apply is None:
                 raise InputError(f"this watchdog knows no requests of the kind {request.kind!r}, only {', '.join(self._kinds)}")
+            if request.kind == BREAKER and (old_s := inbox.age_s(self._dir, name)) > OLD_AFTER_S:
+                raise InputError(f"it was asked {format_duration(old_s)} ago, when nobody watched; ask again if it still holds")
             # A clock ahead of ours must not put a note behind all that is still to come.
             masked = replace(request, by=mask_cut_text(request.by, MAX_NAME), issued_at_ns=min(request.issued_at_ns, now_ns))
             event, sentence = apply(masked, last_step)
