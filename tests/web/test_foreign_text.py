@@ -35,6 +35,9 @@ LITERAL_ARGUMENTS = frozenset(
 #: Positions that hold options rather than text shown as Markdown, where the first is the label.
 OPTIONS_SECOND = frozenset({"selectbox", "segmented_control", "pills", "radio", "multiselect"})
 
+#: Files that put a style sheet of ours into the page -> that sheet.
+STYLES = {"frame.py": "style.css", "wall_parts.py": "wall.css"}
+
 
 def is_safe(node: ast.expr, names: frozenset[str]) -> bool:
     if isinstance(node, ast.Constant):
@@ -78,7 +81,7 @@ def offences(path: Path) -> list[str]:
         if node.func.attr == "page_link":
             shown = []
         shown = [*shown, *(keyword.value for keyword in node.keywords if keyword.arg not in LITERAL_ARGUMENTS)]
-        is_style = node.func.attr == "html" and path.name == "frame.py"
+        is_style = node.func.attr == "html" and path.name in STYLES
         if not is_style and not all(is_safe(argument, frozenset(own)) for argument in shown):
             found.append(f"{path.name}:{node.lineno} st.{node.func.attr}")
     return found
@@ -104,10 +107,11 @@ def test_no_page_allows_raw_html_or_scripts() -> None:
         assert "unsafe_allow_html" not in text and "unsafe_allow_javascript" not in text, path
 
 
-def test_our_one_style_sheet_holds_no_foreign_text() -> None:
-    text = (PAGES / "_shared" / "frame.py").read_text(encoding="utf-8")
-    assert text.count("st.html(") == 1 and "palette(theme())" in text
-    assert "url(" not in (PAGES / "_shared" / "style.css").read_text(encoding="utf-8")
+def test_our_two_style_sheets_hold_no_foreign_text() -> None:
+    for name, sheet in STYLES.items():
+        text = (PAGES / "_shared" / name).read_text(encoding="utf-8")
+        assert text.count("st.html(") == 1 and "palette(theme())" in text and f'/ "{sheet}"' in text
+        assert "url(" not in (PAGES / "_shared" / sheet).read_text(encoding="utf-8")
 
 
 @given(st.text())
