@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from trainvitals.alerts.compose import Known, compose, incident_link, runbook, suspects, verb
 from trainvitals.alerts.costs import going_back
 from trainvitals.alerts.notice import Notice, NoticeKind, Verb, notice_id
+from trainvitals.alerts.words import headline
 from trainvitals.incidents.change import ChangeKind, IncidentChange
 from trainvitals.incidents.rollback import Rollback
 from trainvitals.incidents.triage import Check
@@ -50,6 +51,28 @@ def test_a_notice_says_what_leads_the_incident_and_what_going_back_costs():
     assert told.runbook_url == "https://wiki/loss_divergence"
     assert told.verb is Verb.TRAINING_SICK
     assert Notice.from_mapping(told.to_mapping()) == told
+
+
+def test_that_nothing_is_mended_any_more_is_said_first_with_the_cause_behind_it():
+    death = replace(
+        SPIKE,
+        id="d",
+        rule="run_dead",
+        family="liveness",
+        severity=Severity.CRITICAL,
+        value=None,
+        expected=None,
+        message="the trainer ended after step 204: killed",
+    )
+    held = replace(death, id="h", rule="restart_failed", message="the supervisor starts it no more: no checkpoint can be used")
+    incident = replace(INCIDENT, rules=("run_dead", "restart_failed"), finding_ids=("d", "h"), title=death.message, family="time")
+    told = compose(replace(CHANGE, incident=incident, rule="run_dead"), replace(KNOWN, findings=(death, held)))
+    assert told.what == f"{held.message}; {death.message}" and told.rule == "restart_failed" and told.verb is Verb.STOPPED
+    assert "the supervisor starts it no more: no checkpoint can be used" in headline(told)
+    again = compose(
+        replace(CHANGE, incident=incident, rule="run_dead"), replace(KNOWN, findings=(death, replace(held, is_open=False)))
+    )
+    assert again.what == death.message
 
 
 def test_the_id_is_of_incident_kind_and_number_alone():

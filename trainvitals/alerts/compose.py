@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from urllib.parse import quote, urlencode
 
 from trainvitals.alerts.costs import Cost, going_back
-from trainvitals.alerts.notice import Notice, NoticeKind, Suspect, Verb, notice_id
+from trainvitals.alerts.notice import REFUSALS, Notice, NoticeKind, Suspect, Verb, notice_id
 from trainvitals.alerts.text import plain
 from trainvitals.incidents.change import ChangeKind, IncidentChange
 from trainvitals.incidents.deciding import HUNG_RULES, STOPPED_RULES, is_about_training, is_slow
@@ -65,6 +65,11 @@ def compose(change: IncidentChange, known: Known) -> Notice:
     last = known.last_step
     cost = going_back(last, safe.step, known.step_s, known.gpus, known.gpu_hour_price) if safe is not None else Cost()
     what = incident.title or (lead.message if lead is not None else ", ".join(incident.rules))
+    refusal = next(
+        (one for one in known.findings if one.id in incident.finding_ids and one.rule in REFUSALS and one.is_open), None
+    )
+    if refusal is not None and not is_over:  # that nothing is mended any more is what a person must know first
+        lead, what = refusal, refusal.message if what in refusal.message else f"{refusal.message}; {what}"
     rule = lead.rule if lead is not None else change.rule
     return Notice(
         id=notice_id(f"{incident.id}@{incident.opened_at_ns}", kind.value, change.number), kind=kind, number=change.number, run=incident.run,

@@ -11,6 +11,10 @@ from typing import Any
 from trainvitals.records import Severity
 
 
+#: Rules of a supervisor that starts the trainer no more: why that is says more than the step, which is told below it.
+REFUSALS = frozenset({"restart_failed", "restart_loop"})
+
+
 class NoticeKind(StrEnum):
     """Why something is told. ``recovered``: the trouble is over; ``reopened``: the same trouble is back; ``watch_silent``: nobody
     watches the run any more; ``summary``: what was not told one by one (quiet hours, a flood, restarts that healed)."""

@@ -35,7 +35,7 @@ SENTENCES: Mapping[str, tuple[str, str, str]] = MappingProxyType(
         "stall": ("no step for {time} {since}, usual {usual_time}", "no step for {time} {since}", "no step {since}"),
         "run_dead": ("", "", "the trainer died {after}"),
         "run_dead_holding_nodes": ("", "", "the trainer died {after} and holds its nodes"),
-        "restart_failed": ("", "", "the restart failed {at}"),
+        "restart_failed": ("", "", "nothing starts it again {after}"),
         "restart_loop": ("", "", "it dies again and again {at}"),
         "time_limit_near": ("", "", "the job's time limit is near {at}"),
         "nccl_timeout": ("", "", "NCCL timeout {after}"),

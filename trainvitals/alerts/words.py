@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from trainvitals.alerts import findings_zh, sentences, words_zh
-from trainvitals.alerts.notice import Item, Notice, NoticeKind, Suspect, Verb
+from trainvitals.alerts.notice import REFUSALS, Item, Notice, NoticeKind, Suspect, Verb
 from trainvitals.alerts.text import cut, cut_middle, finite, number, numbers, percent, plain, whole
 from trainvitals.incidents.amounts import gpu_hours, span
 from trainvitals.incidents.symptoms import symptom
@@ -56,7 +56,7 @@ def headline(notice: Notice, language: str = "en") -> str:
     room = HEADLINE_CHARACTERS - len(_line(notice.verb, names[1], suffix, close[:1], is_chinese=is_chinese))
     cut_long = cut(long, max(0, room))
     tried = [(names[0], long, tails), (names[0], long, close), (names[0], long, tails[:1]), (names[1], long, close[:1])]
-    if not _has_numbers(notice) and (notice.step is None or f"{notice.step:,}" in cut_long):
+    if not _has_numbers(notice) and (notice.step is None or f"{notice.step:,}" in cut_long or notice.rule in REFUSALS):
         tried.append((names[1], cut_long, close[:1]))  # a cause, cut, says more than the rule alone
     tried += [(names[0], short, tails), (names[0], short, close[:1]), (names[1], short, close[:1]), (names[1], short, [])]
     for run, what, told in tried:

@@ -57,7 +57,7 @@ SENTENCES: Mapping[str, tuple[str, str, str]] = MappingProxyType(
         "stall": ("{since} 已 {time} 没有新的训练步（平时 {usual_time}）", "{since} 已 {time} 没有新的训练步", "{since} 没有新的训练步"),
         "run_dead": ("", "", "训练进程{after}退出"),
         "run_dead_holding_nodes": ("", "", "训练进程{after}退出，仍占着节点"),
-        "restart_failed": ("", "", "{at} 自动重启失败"),
+        "restart_failed": ("", "", "{after} 不再自动重启"),
         "restart_loop": ("", "", "{at} 反复重启、反复退出"),
         "time_limit_near": ("", "", "{at} 作业即将到达时间上限"),
         "nccl_timeout": ("", "", "{after} NCCL 通信超时"),
