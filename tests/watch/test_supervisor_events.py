@@ -13,6 +13,7 @@ def test_what_the_supervisor_did_is_stored_once_over_restarts_of_the_watchdog(tm
     bench.header()
     bench.step(1, loss=3.0)
     file = EventFile(str(bench.dir), bench.clock)
+    bench.watchdog.turn()
     file.tell("started", "attempt 1 started", attempt=1)
     bench.watchdog.turn()
     bench.start(bench.store)
