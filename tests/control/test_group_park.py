@@ -26,7 +26,7 @@ def test_a_park_saves_ends_the_loop_and_says_so(rig):
     client.close()
     told = look(rig.run_dir, status.heartbeat_ns).sentence
     assert told == (
-        "Parked at step 7, checkpoint 7 (alice: loss spike); its nodes are free. After a resume it has to be started again."
+        "Parked at step 7, checkpoint 7 (alice: loss spike); its nodes are free once its launcher ends. After a resume it has to be started again."
     )
 
 

@@ -150,7 +150,7 @@ def _of_state(status: ControlStatus, request: ControlRequest) -> str:
     if status.state == "stopped" and status.how == "park":
         has_saved = step is not None and status.checkpoint_step == step
         saved = f"checkpoint {step:,}" if has_saved else "without a checkpoint of this step"
-        return f"Parked{_at(step)}, {saved}{who}; its nodes are free. After a resume it has to be started again."
+        return f"Parked{_at(step)}, {saved}{who}; its nodes are free once its launcher ends. After a resume it has to be started again."
     if status.state == "stopped":
         stays = "; it will not start again before somebody resumes the run" if request.desired == "stopped" else ""
         return f"Stopped{_at(step)}{who}{stays}."
