@@ -71,6 +71,7 @@ exec srun {place}/task.sh ${{from:+--resume "$from"}}
 INSIDE = """#!/bin/sh
 #SBATCH --no-kill --nodes=3 --ntasks-per-node=1 --time=50
 cd {root}
+srun --overlap --nodes=1 --ntasks=1 --nodelist=n1 sh -c 'while sleep 0.2; do touch {place}/beside; done' &
 exec {python} -m trainvitals run --config {place}/settings.toml -- \\
     srun --nodes={{nodes}} --ntasks={{nodes}} --exclude={{exclude}} {place}/task.sh --resume {{resume_from}}
 """
@@ -244,6 +245,14 @@ def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> bytes:
         check=True, timeout=60,
     )  # fmt: skip
     return (place / "c" / f"checkpoint-{STEPS}" / "model.safetensors").read_bytes()
+
+
+def test_what_the_batch_script_began_beside_the_trainer_outlives_the_trainers_end(story: Story) -> None:
+    training = story.trainings["allocation"]
+    second = training.starts[1]
+    assert second.first_step_ns is not None and (training.place / "beside").stat().st_mtime_ns > second.first_step_ns, (
+        training.said()
+    )
 
 
 @pytest.mark.parametrize("road", ["allocation", "resubmit", "requeue"])
