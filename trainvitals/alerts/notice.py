@@ -10,7 +10,6 @@ from typing import Any
 
 from trainvitals.records import Severity
 
-
 #: Rules of a supervisor that starts the trainer no more: why that is says more than the step, which is told below it.
 REFUSALS = frozenset({"restart_failed", "restart_loop"})
 
