@@ -6,6 +6,7 @@ import pytest
 from looking import look, says, settings_of
 
 from trainvitals.__main__ import main
+from trainvitals.doctor import places
 from trainvitals.doctor.check import FAULT, OK, WARNING
 
 
@@ -53,3 +54,11 @@ def test_settings_that_cannot_be_read_in_time_are_told(place, capsys):
     os.mkfifo(pipe)
     assert main(["doctor", "--config", str(pipe), "--deadline", "0.3"]) == 2
     assert "was not read within 0.3 s" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("content", "state"), [("4242\n", WARNING), ("4242 gpu-7\n", OK)])
+def test_a_process_id_on_a_file_system_of_several_hosts_ought_to_name_its_host(place, monkeypatch, content, state):
+    (place / "pid").write_text(content)
+    monkeypatch.setattr(places, "file_system", lambda path: "network (nfs4)")
+    found = look(settings_of(place, {"control": "signal", "signal_pid_file": str(place / "pid")}), "control")
+    assert says(found, state, "names none" if state == WARNING else "SIGTERM to the process in")[0]

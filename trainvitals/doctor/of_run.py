@@ -153,7 +153,12 @@ def _own_way(run: RunSettings) -> Iterator[Finding]:
             yield ok(f"the kill switch would be {place}")
     elif run.signal_pid_file:
         place = Path(run.signal_pid_file)
-        if place.is_file():
+        if place.is_file() and places.file_system(place).startswith("network") and not _names_a_host(place):
+            yield warning(
+                f"{place} lies on a file system of several hosts and names none: its number may be another host's process",
+                'let the trainer\'s script write the host, too: echo "$PID $(uname -n)"',
+            )
+        elif place.is_file():
             yield ok(f"SIG{run.signal} to the process in {place}")
         else:
             yield warning(
@@ -161,6 +166,11 @@ def _own_way(run: RunSettings) -> Iterator[Finding]:
             )
     else:
         yield ok(f"SIG{run.signal} to the process that the hook's file names, on its host {os.uname().nodename} only")
+
+
+def _names_a_host(path: Path) -> bool:
+    with path.open("rb") as file:
+        return len(file.read(300).split()) > 1
 
 
 def watch(run: RunSettings, clock: Clock) -> Iterator[Finding]:
