@@ -18,8 +18,9 @@ from trainvitals.control import files
 from trainvitals.errors import ControlError, InputError
 from trainvitals.incidents.silences import Silence
 from trainvitals.incidents.static_page import SCHEMA, IncidentPage, file_name, index_html, to_html, to_json
+from trainvitals.incidents.static_page_curve import Curve
 from trainvitals.incidents.symptoms import leading_rule, symptom
-from trainvitals.incidents.triage import suspect_words
+from trainvitals.incidents.triage import Check, suspect_words
 from trainvitals.records import Event, Finding, Incident, Step
 from trainvitals.settings import RunSettings, Settings
 from trainvitals.watch import incident_kept as kept
@@ -40,6 +41,8 @@ NEAR_KINDS = frozenset(
 )
 NEAR_NS = 30 * 60 * 10**9
 MAX_NEAR = 200
+#: Incidents whose evidence is kept as it was.
+MAX_SEEN_THEN = 20
 
 
 class IncidentFiles:
@@ -52,6 +55,8 @@ class IncidentFiles:
         self._is_on = bool(run.dir)
         self._points = IncidentPoints()
         self._near: list[Event] = []
+        self._attempt = 0
+        self._seen_then: dict[str, tuple[int, tuple[Check, ...], tuple[Curve, ...]]] = {}
         self._written: dict[str, tuple[Incident, float]] = {}
         self._listed: dict[str, Incident] = {}
         self._silences: tuple[Silence, ...] = ()
@@ -65,6 +70,7 @@ class IncidentFiles:
         self._facts.take(record)
         if isinstance(record, Step):
             self._points.take(record)
+            self._attempt = max(self._attempt, record.attempt)
         elif record.kind in NEAR_KINDS:
             self._near = [*self._near[-MAX_NEAR + 1 :], record]
 
@@ -157,12 +163,25 @@ class IncidentFiles:
         )  # fmt: skip
         onset_ns = min((f.time_ns for f in known.findings if f.time_ns is not None), default=incident.opened_at_ns)
         link = incident_link(known.public_url, incident, known.last_step)
+        checks, curves = self._as_seen_then(incident, known)
         near = [event for event in self._near if event.time_ns is not None and abs(event.time_ns - onset_ns) <= NEAR_NS]
         return IncidentPage(
-            incident, now_ns, row.name, suspect_words(row.suspect, row.suspect_layer, known.checks), row.action, facts,
-            tuple(known.checks), tuple(sorted(known.findings, key=lambda finding: finding.first_step)),
-            tuple(sorted(near, key=lambda event: event.time_ns or 0)), self._points.around(incident), link,
+            incident, now_ns, row.name, suspect_words(row.suspect, row.suspect_layer, checks), row.action, facts,
+            checks, tuple(sorted(known.findings, key=lambda finding: finding.first_step)),
+            tuple(sorted(near, key=lambda event: event.time_ns or 0)), curves, link,
         )  # fmt: skip
+
+    def _as_seen_then(self, incident: Incident, known: Known) -> tuple[tuple[Check, ...], tuple[Curve, ...]]:
+        """Checks and curves of trouble with the training, as of the last page before another start went over the same steps: what that
+        one logs says nothing of what the night saw."""
+        attempt, checks, curves = self._seen_then.get(incident.id, (self._attempt, (), ()))
+        if self._attempt > attempt and incident.family == "loss":
+            return checks, curves
+        checks, curves = tuple(known.checks), tuple(self._points.around(incident))
+        self._seen_then[incident.id] = self._attempt, checks, curves
+        while len(self._seen_then) > MAX_SEEN_THEN:
+            del self._seen_then[next(iter(self._seen_then))]
+        return checks, curves
 
     def _write(self, name: str, text: str) -> None:
         files.replace(self._directory / name, text.encode("utf-8", "replace"), MODE, durable=False)
