@@ -14,10 +14,12 @@ from test_policy import DAY, MORNING, NIGHT, PAGER, TEAM, at, told
 
 from trainvitals.alerts.compose import compose
 from trainvitals.alerts.http import MAX_ANSWER_BYTES, Answer
+from trainvitals.alerts.notice import NoticeKind
 from trainvitals.alerts.outbox import Outbox
 from trainvitals.alerts.policy import Policy
 from trainvitals.alerts.secret import Credentials, Secret
 from trainvitals.alerts.sentences import SENTENCES
+from trainvitals.alerts.targets.pagerduty import PagerDuty
 from trainvitals.alerts.targets.protocol import by_code, by_status, shortened
 from trainvitals.alerts.targets.slack import Slack
 from trainvitals.alerts.words import body, headline
@@ -99,6 +101,23 @@ def test_a_value_that_is_no_number_is_told_too(rule, value, language):
     for expected in (None, 3.0, value):
         one = replace(DIVERGENCE, rule=rule, value=value, expected=expected, metric="")
         assert headline(one, language) and body(one, language)
+
+
+def test_a_pager_gets_no_signs_of_a_runs_name_that_cannot_be_seen():
+    held = Credentials(Secret(""), (Secret("R" * 32),))
+    named = replace(DIVERGENCE, run="a\u202eb\x1b[31mc", kind=NoticeKind.OPENED)
+    sent = PagerDuty().letter(named, body(named), held, "id", 0).body.decode()
+    assert "\u202e" not in sent and "u001b" not in sent and "u202e" not in sent.replace("\\", "")
+
+
+def test_a_test_that_was_refused_is_no_page_that_was_missed(tmp_path):
+    box = Outbox(str(tmp_path / "alerts.db"))
+    for kind, number in ((NoticeKind.TEST, 0), (NoticeKind.OPENED, 1)):
+        box.enqueue(replace(DIVERGENCE, id=f"n{number}", kind=kind), "t")
+        claim = box.claim("t", 60)
+        box.settle(claim, "permanent", status=404, duration_ms=1.0, error="no", wait_s=None)
+        assert box.health(["t"])[0].dead == number
+    box.close()
 
 
 def said(form: str, padding: int) -> bytes:

@@ -126,7 +126,7 @@ def health(connection: sqlite3.Connection, targets: Iterable[str]) -> list[Targe
     counts = {
         (name, state): number
         for name, state, number in connection.execute(
-            "SELECT target, state, count(*) FROM message WHERE state IN ('waiting', 'dead') GROUP BY target, state"
+            "SELECT target, state, count(*) FROM message WHERE state = 'waiting' OR (state = 'dead' AND kind <> 'test') GROUP BY target, state"
         )
     }
     return [

@@ -64,7 +64,7 @@ def silenced(
     run: str, request: WatchRequest, silence: Silence, changed: Sequence[Incident], last_step: int | None
 ) -> tuple[Event, str]:
     """(the event, what is answered)."""
-    until = to_rfc3339(silence.until_ns)
+    until = to_rfc3339(silence.until_ns // 10**9 * 10**9)
     comment = mask_cut_text(silence.comment, MAX_COMMENT)
     data = {
         "silence": silence.id, "until_ns": silence.until_ns, "rules": list(silence.rules), "families": list(silence.families),

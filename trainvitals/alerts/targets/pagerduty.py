@@ -11,6 +11,7 @@ from trainvitals.alerts.notice import Notice, NoticeKind
 from trainvitals.alerts.secret import Credentials
 from trainvitals.alerts.targets.plain import cut_bytes
 from trainvitals.alerts.targets.protocol import DELIVERED, RETRY, Letter, Verdict, by_status, json_body
+from trainvitals.alerts.text import plain
 from trainvitals.alerts.words import Message
 from trainvitals.records import Severity
 
@@ -39,11 +40,11 @@ class PagerDuty:
             body |= {
                 "payload": {
                     "summary": message.headline[:MAX_SUMMARY_CHARACTERS] or "-",
-                    "source": cut_bytes(notice.run, 200) or "trainvitals",
+                    "source": cut_bytes(plain(notice.run, 200), 200) or "trainvitals",
                     "severity": _SEVERITIES[notice.severity],
                     "timestamp": timestamp,
                     "component": "training run",
-                    "group": cut_bytes(notice.run, 200),
+                    "group": cut_bytes(plain(notice.run, 200), 200),
                     "class": notice.rule,
                     "custom_details": {
                         (label or str(number)): cut_bytes(text, MAX_DETAIL_BYTES)
