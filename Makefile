@@ -3,8 +3,8 @@ PYTHON ?= python3
 VENV := .venv
 VENV_INTEGRATIONS := .venv-integrations
 TORCH := torch==2.13.0
-# Tests that wait for browsers and processes most of the time: one core is enough for them, beside the others.
-WAITING := tests/browser tests/chaos tests/demo
+# Many tests wait for browsers and processes: one process more than there are cores, each with whole files of tests.
+JOBS ?= $(shell cores=$$(nproc 2>/dev/null || echo 2); echo $$((cores < 8 ? cores + 1 : 8)))
 
 .PHONY: setup demo test test-integrations lint clean
 
@@ -35,11 +35,7 @@ demo: setup
 
 test: $(VENV)/development.done lint
 	@./.ci/system-packages test
-	@echo "Tests of $(WAITING) run beside the others; what they say comes at the end."
-	@$(VENV)/bin/python -m pytest -m "not integration" $(WAITING) >.test-waiting.log 2>&1 & waiting=$$!; \
-	$(VENV)/bin/python -m pytest -m "not integration" $(addprefix --ignore=,$(WAITING)); others_result=$$?; \
-	wait $$waiting; waiting_result=$$?; cat .test-waiting.log; \
-	exit $$((others_result > waiting_result ? others_result : waiting_result))
+	$(VENV)/bin/python -m pytest -m "not integration" -n $(JOBS) --dist loadfile
 
 test-integrations: $(VENV_INTEGRATIONS)/integrations.done
 	$(VENV_INTEGRATIONS)/bin/python -m pytest -m integration
@@ -50,4 +46,4 @@ lint: $(VENV)/development.done
 	$(VENV)/bin/mypy
 
 clean:
-	rm -rf $(VENV) $(VENV_INTEGRATIONS) .mypy_cache .ruff_cache .pytest_cache .hypothesis .test-waiting.log
+	rm -rf $(VENV) $(VENV_INTEGRATIONS) .mypy_cache .ruff_cache .pytest_cache .hypothesis
