@@ -129,3 +129,50 @@ def test_a_pause_of_hours_is_no_stall_and_opens_nothing(bench):
         bench.watchdog.turn()
     assert told(bench) == [] and bench.events("incident") == []
     assert isinstance(bench.events("phase")[0], Event)
+
+
+def says(bench, state, **data):
+    from trainvitals.supervisor.events import EventFile
+
+    EventFile(str(bench.dir), bench.clock).tell(state, state, **data)
+
+
+def wait(bench, seconds):
+    for _ in range(0, seconds, 30):
+        alive(bench)
+        bench.clock.advance(30)
+        bench.watchdog.turn()
+
+
+USUAL = {"start": 60.0, "load": 900.0, "first_step": 60.0}
+
+
+def test_a_restart_of_half_an_hour_that_goes_on_by_the_supervisors_events_is_told_to_nobody_also_over_kills(bench):
+    alive(bench)
+    says(bench, "started", usual_s=USUAL, hang_s=1800.0)
+    run_and_die(bench)
+    says(bench, "ended", attempt=1)
+    wait(bench, 120)
+    says(bench, "started", usual_s=USUAL, hang_s=1800.0)
+    wait(bench, 90)
+    says(bench, "phase", phase="start")
+    wait(bench, 900)
+    bench.start()
+    wait(bench, 600)
+    assert told(bench) == []
+    says(bench, "phase", phase="load")
+    bench.header(pid=2)
+    bench.train(90, 600)
+    bench.watchdog.turn()
+    assert [sentence.split(":")[0] for sentence in told(bench)] in ([], ["incident recovered"])
+
+
+def test_a_hang_is_left_to_the_supervisor_until_it_should_have_ended_it(bench):
+    alive(bench)
+    says(bench, "started", usual_s=USUAL, hang_s=1200.0)
+    bench.header(pid=1)
+    bench.train(0, 300)
+    wait(bench, 1_140)
+    assert bench.events("incident") and told(bench) == []
+    wait(bench, 180)
+    assert [sentence.split(":")[0] for sentence in told(bench)] == ["incident opened"]
