@@ -138,3 +138,9 @@ def test_a_start_that_told_its_settings_leaves_no_question_about_them() -> None:
     assert by_layer("loss_spike", Evidence(onset_step=5_000, attempt_first_step=0, attempt=1))["code"][0] == "?"
     told = Evidence(onset_step=5_000, attempt_first_step=0, attempt=1, tells_settings=True)
     assert by_layer("loss_spike", told)["code"][0] == "–"
+
+
+@pytest.mark.parametrize(("heard_s", "mark"), [(-600, "!"), (60, "!"), (300, "–")])
+def test_a_node_that_was_heard_of_well_after_the_onset_and_is_silent_now_is_no_evidence(heard_s: int, mark: str) -> None:
+    nodes = (NodeSample("n7", NOW + heard_s * 10**9, "silent", 8), NodeSample("n8", NOW, "ok", 8))
+    assert by_layer("loss_spike", replace(KNOWN, nodes=nodes))["cluster"][0] == mark

@@ -18,6 +18,8 @@ LAYERS = ("data", "code", "numerics", "cluster")
 #: Data changes this many steps before the onset are suspects; cluster events this long around it.
 DATA_WINDOW_STEPS = 200
 CLUSTER_WINDOW_NS = 30 * 60 * 10**9
+#: A node that was heard of so long after the onset was there: that it is silent now says nothing of what began before.
+HEARD_AFTER_NS = 2 * 60 * 10**9
 #: A learning rate, or a grad norm, this many times the usual one is evidence.
 LR_TIMES = 3.0
 GRAD_NORM_TIMES = 3.0
@@ -331,6 +333,10 @@ def _numerics(rule: str, evidence: Evidence) -> Check:
     return Check("numerics", "–", "All values finite, grad norm as usual", f"no skipped or overflowing steps reported{scale}")
 
 
+def _was_heard_after(node: NodeSample, onset_ns: int | None) -> bool:
+    return node.state == "silent" and onset_ns is not None and node.time_ns > onset_ns + HEARD_AFTER_NS
+
+
 def _cluster(rule: str, evidence: Evidence) -> Check:
     faults = [
         e
@@ -338,7 +344,9 @@ def _cluster(rule: str, evidence: Evidence) -> Check:
         if e.kind == "fault" and _layer_of(e.data) == "cluster" and _around(evidence, e) and _is_of_it(evidence, e)
     ]
     death = _death(rule, evidence, "cluster")
-    bad = [node for node in evidence.nodes or () if node.state in BAD_NODE_STATES]
+    bad = [
+        node for node in evidence.nodes or () if node.state in BAD_NODE_STATES and not _was_heard_after(node, evidence.onset_ns)
+    ]
     ranks = [f for f in evidence.findings if f.rule in ("rank_loss_mismatch", "straggler", "rank_silent", "nccl_timeout")]
     parts = [death.text[:300]] if death is not None else []
     if death is not None:
