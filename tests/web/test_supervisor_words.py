@@ -121,6 +121,8 @@ def test_recovering_lists_what_is_lacking_and_recovered_is_said_with_its_reason(
         whole, NOW
     )
     assert restart_fact(whole, NOW) == "recovered" and restart_fact(whole, NOW + 3_600 * S) == ""
+    sick = replace(whole, verdict=Verdict(VerdictWord.SICK, "critical", "", None))
+    assert restart_fact(sick, NOW) == "", "in a red band the word would read as if the new trouble were over"
 
 
 def test_a_hold_says_why_and_what_releases_it() -> None:

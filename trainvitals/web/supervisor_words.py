@@ -155,4 +155,5 @@ def restart_fact(run: RunView, now_ns: int) -> str:
     if seen.lacking and seen.state == "running":
         return "caught up, not recovered yet"
     is_news = seen.recovered_ns is not None and now_ns - seen.recovered_ns <= SAID_FOR_NS
-    return "recovered" if is_news else ""
+    # Beside trouble that came since, the word would read as if that were over.
+    return "recovered" if is_news and run.verdict.tone in ("ok", "info") else ""
