@@ -145,7 +145,7 @@ def test_an_end_that_somebody_asked_for_by_going_back_is_no_death(is_late: bool)
     )
     found = [each for one in ((end, ending) if is_late else (ending, end)) for each in engine.update(one)]
     found += engine.update(event("fault", 1_002, **{"class": "cancelled"}))
-    found += engine.tick(at(1_800))
+    found += engine.tick(at(1_200))
     assert [one.is_open for one in of_rule(found, "run_dead")] == ([True, False] if is_late else [])
     assert not engine.open_findings
     engine.update(event("attempt_start", 1_010, attempt=2))
