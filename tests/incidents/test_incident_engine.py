@@ -14,7 +14,7 @@ from trainvitals.detect.rules import MENDED_BY_SUPERVISOR, RULES, who_is_told
 from trainvitals.errors import InputError
 from trainvitals.incidents.engine import IncidentEngine
 from trainvitals.incidents.grouping import GROUPS, MAX_FINDINGS
-from trainvitals.incidents.mending import MENDABLE, Patience
+from trainvitals.incidents.mending import HANGS, MENDABLE, Patience
 from trainvitals.incidents.silences import checked_silence
 from trainvitals.incidents.suppression import SUPPRESSIONS
 from trainvitals.records import Finding, Severity, Step
@@ -428,7 +428,7 @@ def test_a_clock_that_is_set_back_holds_nothing_up():
 
 
 def test_the_published_table_says_of_every_rule_who_is_told_and_what_a_supervisor_may_mend():
-    assert MENDED_BY_SUPERVISOR == MENDABLE
+    assert MENDED_BY_SUPERVISOR == MENDABLE | HANGS
     assert all(who_is_told(name) for name in RULES)
     assert who_is_told("loss_divergence") == "somebody now"
     assert who_is_told("loss_outlier") == "nobody, a mark on the chart"
