@@ -12,8 +12,8 @@ from trainvitals.web.wall_process import framing
 
 # The fence judges the peer itself: the server must not put what a header says in its place.
 os.environ["FORWARDED_ALLOW_IPS"] = ""
-_entry = entry()
-require_address(_entry, st.get_option("server.address"))
 _base_path = str(st.get_option("server.baseUrlPath") or "")
+_entry = entry(_base_path)
+require_address(_entry, st.get_option("server.address"))
 
 app = st.App("pages/router.py", routes=routes(_base_path), middleware=middleware(_entry, framing(_base_path)), lifespan=lifespan)

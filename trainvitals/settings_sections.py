@@ -194,7 +194,7 @@ class DashboardSettings:
 
     port: int = setting(8501, "port of the web server")
     address: str = setting("127.0.0.1", "address that the web server listens on; another one needs mode proxy or oidc in [login]")
-    public_url: str = setting("", "address under which people reach the dashboard; used in links")
+    public_url: str = setting("", "address under which people reach the dashboard, with its path behind a proxy; used in links")
     wiki_origins: tuple[str, ...] = setting(
         (), "origins that may frame the wall: https://wiki.example.org, or https://*.example.org; docs/embedding.md"
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trainvitals import settings as settings_module
+from trainvitals.cli.up import base_path
 from trainvitals.errors import SettingsError
 from trainvitals.settings import Settings
 from trainvitals.web.access import LOCAL, MAX_NAME, Entry, entry_of, may_answer, named_by_proxy, require_address
@@ -42,6 +44,25 @@ def test_the_machine_itself_may_ask_for_its_health_and_nothing_else() -> None:
         assert may_answer("127.0.0.1", "127.0.0.1", "127.0.0.1:8501", entry, (), "/healthz") == ""
         assert may_answer("127.0.0.1", "127.0.0.1", "127.0.0.1:8501", entry, (), "/control")
         assert may_answer("10.0.0.9", "10.0.0.7", "127.0.0.1", entry, (), "/healthz")
+
+
+def test_only_the_routes_themselves_are_open_not_whatever_ends_like_them() -> None:
+    entry = replace(proxy(), base_path="/tv/")
+    for path in ("/api/alertmanager", "/tv/api/alertmanager"):
+        assert may_answer(None, "10.9.9.9", "x", entry, (), path) == ""
+    for path in (
+        "/x/api/alertmanager",
+        "/tv/x/api/alertmanager",
+        "/_stcore/upload_file/x/api/alertmanager",
+        "/api/alertmanager/",
+    ):
+        assert may_answer(None, "10.9.9.9", "x", entry, (), path)
+    assert may_answer(None, "127.0.0.1", "localhost", entry, (), "/tv/healthz") == ""
+    assert may_answer(None, "127.0.0.1", "localhost", entry, (), "/x/healthz")
+
+
+def test_up_serves_below_the_path_of_the_public_address_where_a_proxy_stands() -> None:
+    assert base_path(parsed(PROXY)) == "tv" and base_path(settings_module.parse({"dashboard": PUBLIC})) == ""
 
 
 def test_a_header_that_came_twice_names_nobody() -> None:

@@ -9,6 +9,7 @@ import socket
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from trainvitals import settings as settings_module
 from trainvitals.errors import SettingsError
@@ -81,7 +82,7 @@ def where(settings: Settings, taken: bool) -> str:
     """The dashboard's address for people, or why it is not there. The watchdogs run in both cases."""
     port = settings.dashboard.port
     if not taken:
-        return f"http://127.0.0.1:{port}"
+        return f"http://127.0.0.1:{port}" if settings.login.mode == "local" else f"{settings.dashboard.public_url} (port {port} here)"
     return (
         f"port {port} is taken, perhaps by an earlier start, so what answers there is not this dashboard. It is tried until the "
         f"port is free; for another one set port under [dashboard] in {settings.path}, or TRAINVITALS_DASHBOARD_PORT."
@@ -105,6 +106,11 @@ def gpu_child(config: str) -> Child:
     return Child("gpu collector", [sys.executable, "-m", "collectors", "gpu", "--config", config], child_environment(config))
 
 
+def base_path(settings: Settings) -> str:
+    """The path below which people come in, as the proxy passes it on; none without a login, where they come to the port itself."""
+    return "" if settings.login.mode == "local" else urlsplit(settings.dashboard.public_url).path.strip("/")
+
+
 def dashboard_child(settings: Settings, config: str, log_path: str | None = None) -> Child:
     """The web server. Raises ``SettingsError`` when this is not a checkout."""
     app = CHECKOUT / "app.py"
@@ -114,6 +120,6 @@ def dashboard_child(settings: Settings, config: str, log_path: str | None = None
         )
     command = [
         sys.executable, "-m", "streamlit", "run", str(app), "--server.address", settings.dashboard.address, "--server.port",
-        str(settings.dashboard.port), "--server.headless", "true",
+        str(settings.dashboard.port), "--server.headless", "true", "--server.baseUrlPath", base_path(settings),
     ]  # fmt: skip
     return Child("dashboard", command, child_environment(config), log_path=log_path, cwd=str(CHECKOUT))

@@ -38,13 +38,20 @@ Headers = Iterable[tuple[bytes, bytes]]
 
 @dataclass(frozen=True)
 class Entry:
-    """How people come in. hosts: names of the dashboard, lower case. secret: what a proxy proves itself with, empty = by address alone."""
+    """How people come in. hosts: names of the dashboard, lower case. secret: what a proxy proves itself with, empty = by address alone.
+    base_path: below which the server serves its pages, "" = none."""
 
     mode: str = "local"
     networks: tuple[Network, ...] = ()
     identity_header: bytes = b""
     hosts: frozenset[str] = frozenset()
     secret: bytes = field(default=b"", repr=False)
+    base_path: str = ""
+
+    def is_at(self, path: str, ours: str) -> bool:
+        """Whether a request is for one of our routes, which stand below the base path and without it."""
+        base = self.base_path.strip("/")
+        return path == ours or bool(base and path == f"/{base}{ours}")
 
 
 LOCAL = Entry()
@@ -147,9 +154,9 @@ def may_answer(
     is_ours = (client is None or is_loopback(client)) and host_name(host) in LOCAL_NAMES
     if entry.mode == "local":
         return _why_not_local(server, client, host, headers)
-    if path.endswith(HEALTH_PATH) and is_ours:  # also below a base path
+    if entry.is_at(path, HEALTH_PATH) and is_ours:
         return ""
-    if path.endswith(TOKEN_PATH):
+    if entry.is_at(path, TOKEN_PATH):
         return ""
     if entry.mode == "proxy":
         if not _is_proxy(client, entry):

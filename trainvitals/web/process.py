@@ -6,7 +6,7 @@ import logging
 import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from trainvitals import settings as settings_module
@@ -34,10 +34,10 @@ _poller: Poller | None = None
 _peer: AlertPeer | None = None
 
 
-def entry() -> Entry:
-    """How people come in. With settings that are wrong from this machine only: the pages then say what is wrong with them."""
+def entry(base_path: str = "") -> Entry:
+    """How people come in, to a server below ``base_path``. With settings that are wrong from this machine only: the pages then say what is wrong with them."""
     try:
-        return entry_of(settings_module.load())
+        return replace(entry_of(settings_module.load()), base_path=base_path)
     except TrainvitalsError as error:
         log.error("%s The dashboard answers this machine only.", error)
         return LOCAL
