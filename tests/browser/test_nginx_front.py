@@ -147,6 +147,15 @@ def test_pages_ask_for_a_password_and_cannot_be_framed(front: Front) -> None:
         assert asked(front, path, Authorization=f"Basic {wrong}")[0] == 401
 
 
+def test_the_wall_and_all_that_it_asks_for_make_no_browser_ask_for_a_password(front: Front) -> None:
+    """Streamlit looks for its server below the page's own path first: a challenge there is a dialog in the wiki."""
+    for path in ("/wall", "/wall/_stcore/health", "/wall/_stcore/host-config", "/_stcore/health", "/favicon.png", "/static/x.js"):
+        status, headers, _ = asked(front, path)
+        assert status != 401 and "www-authenticate" not in headers, path
+    for path in ("/wall/control", "/wall/../control", "/control", "/"):
+        assert asked(front, path)[0] == 401, path
+
+
 def test_curves_move_and_a_pause_works_for_an_operator(front: Front, browser: playwright_api.Browser) -> None:
     page = opened(browser, front, f"/?run={sample.RUN}", "ana")
     front.site.state = "running"
