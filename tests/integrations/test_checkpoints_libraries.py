@@ -15,6 +15,7 @@ pytestmark = [
     pytest.mark.integration,
     pytest.mark.filterwarnings("ignore:.*LeafSpec:FutureWarning"),
     pytest.mark.filterwarnings("ignore:.*num_workers"),
+    pytest.mark.filterwarnings("ignore:The `srun` command is available"),  # Slurm is here for other tests
 ]
 BAD = ("corrupt", "incomplete")
 
