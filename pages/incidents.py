@@ -101,7 +101,7 @@ def detail(incident: Incident, seen: Look) -> None:
     left, right = st.columns([1, 1.3])
     with left, st.container(key="tv-card-incident-checks"):
         st.text(f"Seen: {story.symptom.name}. First suspect: {story.suspect}")
-        st.text(story.symptom.action)
+        st.text(story.action)
         check_list(story.checks, key="tv_incident_checks")
     with right:
         changes(story)

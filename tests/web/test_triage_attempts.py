@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from trainvitals.incidents.triage import Check, Evidence, suspect_words, triage
+from trainvitals.incidents.first_suspect import action_words, suspect_words
+from trainvitals.incidents.triage import Check, Evidence, triage
 from trainvitals.records import Event, Finding, Incident, Severity
 from trainvitals.web.assemble import checks_of
 from trainvitals.web.view import AttemptView, MetricNow
@@ -120,6 +121,10 @@ def test_the_first_suspect_says_so_when_the_evidence_is_elsewhere() -> None:
         == "the data, as a rule. Here the evidence is in code: Learning rate 152× what it was."
     )
     assert suspect_words("the program", "code", checks) == "the program."
+    assert action_words("Look at the batches.", "data", checks) == (
+        "Begin with the code. Only if that explains nothing: look at the batches."
+    )
+    assert action_words("Look at the settings.", "code", checks) == "Look at the settings."
     assert suspect_words("the data", "data", triage("loss_divergence", replace(RAN_AWAY, lr_now=None))) == "the data."
 
 

@@ -12,6 +12,7 @@ import os
 import sys
 import tempfile
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
@@ -28,6 +29,7 @@ from trainvitals.store.open import open_store
 from trainvitals.store.protocol import Store
 from trainvitals.web.assemble import run_view
 from trainvitals.web.incident import incident_story
+from trainvitals.web.incident_then import attempts_in, read_then
 from trainvitals.web.process import read_control
 from trainvitals.web.view import RunView
 
@@ -72,11 +74,12 @@ def build(settings: Settings, run_settings: RunSettings, store: Store, incident_
     now_ns = clock.time_ns()
     view = run_view(settings, store, run_settings, read_control(run_settings, now_ns), now_ns)
     incident = _named(view, incident_id)
+    view = replace(view, thens={incident.id: read_then(store, run_settings.name, incident, view.findings)})
     story = incident_story(view, (), incident)
     link = incident_link(settings.dashboard.public_url, incident, view.last_step)
     return IncidentPage(
-        incident, now_ns, story.symptom.name, story.suspect, story.symptom.action, _facts(view), story.checks, story.findings, story.near,
-        _curves(store, run_settings.name, incident, now_ns), link,
+        incident, now_ns, story.symptom.name, story.suspect, story.action, _facts(view), story.checks, story.findings, story.near,
+        _curves(store, run_settings.name, incident, attempts_in(incident, view.findings), now_ns), link,
     )  # fmt: skip
 
 
@@ -107,7 +110,7 @@ def _facts(view: RunView) -> tuple[tuple[str, str], ...]:
     )  # fmt: skip
 
 
-def _curves(store: Store, run: str, incident: Incident, now_ns: int) -> tuple[Curve, ...]:
+def _curves(store: Store, run: str, incident: Incident, attempts: frozenset[int], now_ns: int) -> tuple[Curve, ...]:
     end_ns = incident.closed_at_ns if incident.closed_at_ns is not None else now_ns
     long_ns = max(AROUND_NS, end_ns - incident.opened_at_ns)
     frame = store.raw(
@@ -116,8 +119,12 @@ def _curves(store: Store, run: str, incident: Incident, now_ns: int) -> tuple[Cu
     )  # fmt: skip
     if frame.empty or "step" not in frame:
         return ()
-    # Of a step that was made twice the last one counts.
-    frame = frame.sort_values("time_ns").drop_duplicates("step", keep="last").sort_values("step")
+    # Of a step that was made twice the last one counts, but what a later start made of it is no part of the incident.
+    is_later = frame["time_ns"] > end_ns
+    if attempts:
+        is_later |= pd.to_numeric(frame["attempt"], errors="coerce") > max(attempts)
+    ranked = frame.assign(is_own=~is_later).sort_values(["is_own", "time_ns"])
+    frame = ranked.drop_duplicates("step", keep="last").sort_values("step")
     curves = [_curve(frame, name) for name in METRICS if name in frame]
     pace = [curve for curve in curves if curve.points and curve.name in METRICS[3:]][:1]
     return (*(curve for curve in curves if curve.points and curve.name in METRICS[:3]), *pace)

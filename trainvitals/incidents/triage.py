@@ -48,7 +48,7 @@ class Evidence:
     """What is known around the onset. Nothing here is looked up: whoever calls has it.
 
     nodes: None = no node health is collected. nonfinite: metrics that are non-finite now or were in the incident.
-    lr_now, lr_usual, grad_norm_now, grad_norm_usual: now and before the onset. resumed_checkpoint: report of the checkpoint the running attempt started from, None = not known.
+    lr_now, lr_usual, grad_norm_now, grad_norm_usual: now and before the onset; when: in words, when "now" was. resumed_checkpoint: report of the checkpoint the running attempt started from, None = not known.
     tells_settings: the attempt told what it is made of, so a change would have been found.
     attempts: those that the incident was in, empty = not known. ended_ns: when the incident was over, None = it is open, or a death.
     """
@@ -73,14 +73,7 @@ class Evidence:
     tells_settings: bool = False
     attempts: frozenset[int] = frozenset()
     ended_ns: int | None = None
-
-
-def suspect_words(suspect: str, suspect_layer: str, checks: Sequence[Check]) -> str:
-    """The first suspect, and where the evidence of this very incident lies when that is elsewhere."""
-    found = [check for check in checks if check.mark == "!"]
-    if not found or any(check.layer == suspect_layer for check in found):
-        return f"{suspect}."
-    return f"{suspect}, as a rule. Here the evidence is in {' and '.join(check.layer for check in found)}: {found[0].title}."
+    when: str = "now"
 
 
 def triage(rule: str, evidence: Evidence) -> tuple[Check, ...]:
@@ -105,7 +98,7 @@ def _near_before(evidence: Evidence, event: Event) -> bool:
 def _data(rule: str, evidence: Evidence) -> Check:
     if not _is_about_training(rule):
         return Check("data", "–", "Not a matter of the batches", "What is seen does not depend on the data.")
-    positions = [event for event in evidence.events if event.kind == "data"]
+    positions = [event for event in evidence.events if event.kind == "data" and _was_there(evidence, event)]
     action = SYMPTOMS["loss jumps or diverges"].action
     if not positions:
         return Check(
@@ -122,7 +115,7 @@ def _data(rule: str, evidence: Evidence) -> Check:
             f"{before:,} step{'s' if before != 1 else ''} before the onset. {_position(event)} {action}".strip(),
         )
     known = [event for event in positions if evidence.onset_step is None or (event.step or 0) <= evidence.onset_step]
-    last = max(known or positions, key=lambda e: e.step or 0)
+    last = max(known or positions, key=lambda e: (e.attempt or 0, e.step or 0))
     return Check("data", "–", f"No new source in the {DATA_WINDOW_STEPS} steps before", f"{_position(last)} {action}".strip())
 
 
@@ -172,7 +165,13 @@ def _is_before(evidence: Evidence, event: Event) -> bool:
 
 def _is_of_it(evidence: Evidence, event: Event) -> bool:
     """Not of an attempt that a restart has healed, and not after all was over: neither explains what is seen."""
-    if evidence.attempts and event.attempt is not None and event.attempt not in evidence.attempts:
+    is_its_start = not evidence.attempts or event.attempt is None or event.attempt in evidence.attempts
+    return is_its_start and _was_there(evidence, event)
+
+
+def _was_there(evidence: Evidence, event: Event) -> bool:
+    """Not of a later start over the same steps, and not after all was over."""
+    if evidence.attempts and event.attempt is not None and event.attempt > max(evidence.attempts):
         return False
     return evidence.ended_ns is None or event.time_ns is None or event.time_ns <= evidence.ended_ns
 
@@ -284,7 +283,7 @@ def _learning_rate_ran_away(evidence: Evidence) -> Check | None:
         "code",
         "!",
         f"Learning rate {now / usual:,.0f}× what it was",
-        f"{now:.3g} now, {usual:.3g} before the onset. Compare the schedule with the plan before anything is started again.",
+        f"{now:.3g} {evidence.when}, {usual:.3g} before the onset. Compare the schedule with the plan before anything is started again.",
     )
 
 
@@ -303,7 +302,8 @@ def _numerics(rule: str, evidence: Evidence) -> Check:
         return Check(
             "numerics", "–", "Not a matter of numbers", "The newest logged values (loss, grad norm and others) are finite."
         )
-    overflow = [e for e in evidence.events if e.kind == "message" and ("overflow" in e.text.lower() or "skipp" in e.text.lower())]
+    told = [e for e in evidence.events if e.kind == "message" and _was_there(evidence, e)]
+    overflow = [e for e in told if ("overflow" in e.text.lower() or "skipp" in e.text.lower())]
     near = [e for e in overflow if _near_before(evidence, e) or evidence.onset_step is None]
     if near:
         return Check("numerics", "!", f"{len(near):,} skipped or overflowing steps", near[-1].text[:200])
@@ -325,7 +325,7 @@ def _numerics(rule: str, evidence: Evidence) -> Check:
         # No rule may have told it: a note silences rules, and not what was measured.
         return Check(
             "numerics", "!", f"Grad norm {now / usual:,.0f}× what it was",
-            f"{now:.3g} now, {usual:.3g} before the onset. See clipping (max_grad_norm) and the loss scale.",
+            f"{now:.3g} {evidence.when}, {usual:.3g} before the onset. See clipping (max_grad_norm) and the loss scale.",
         )  # fmt: skip
     if not evidence.has_grad_norm:
         return Check("numerics", "?", "Grad norm is not logged", SYMPTOMS["occasional NaN"].action)

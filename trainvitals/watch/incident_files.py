@@ -16,11 +16,12 @@ from typing import Any
 from trainvitals.alerts.compose import Known, incident_link
 from trainvitals.control import files
 from trainvitals.errors import ControlError, InputError
+from trainvitals.incidents.first_suspect import action_words, suspect_words
 from trainvitals.incidents.silences import Silence
 from trainvitals.incidents.static_page import SCHEMA, IncidentPage, file_name, index_html, to_html, to_json
 from trainvitals.incidents.static_page_curve import Curve
 from trainvitals.incidents.symptoms import leading_rule, symptom
-from trainvitals.incidents.triage import Check, suspect_words
+from trainvitals.incidents.triage import Check
 from trainvitals.records import Event, Finding, Incident, Step
 from trainvitals.settings import RunSettings, Settings
 from trainvitals.watch import incident_kept as kept
@@ -166,7 +167,8 @@ class IncidentFiles:
         checks, curves = self._as_seen_then(incident, known)
         near = [event for event in self._near if event.time_ns is not None and abs(event.time_ns - onset_ns) <= NEAR_NS]
         return IncidentPage(
-            incident, now_ns, row.name, suspect_words(row.suspect, row.suspect_layer, checks), row.action, facts,
+            incident, now_ns, row.name, suspect_words(row.suspect, row.suspect_layer, checks),
+            action_words(row.action, row.suspect_layer, checks), facts,
             checks, tuple(sorted(known.findings, key=lambda finding: finding.first_step)),
             tuple(sorted(near, key=lambda event: event.time_ns or 0)), curves, link,
         )  # fmt: skip

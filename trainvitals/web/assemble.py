@@ -5,7 +5,7 @@ Only the poller calls this. A store error leaves it as an exception: the poller 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import pandas as pd
@@ -31,6 +31,7 @@ from trainvitals.web.checkpoints import CheckpointFacts, CheckpointReader
 from trainvitals.web.configuration import ConfigurationReader
 from trainvitals.web.death import newest_death, reading_words, told_in
 from trainvitals.web.facts import Facts, sort_out
+from trainvitals.web.incident_then import ThenReader, attempts_in, is_past
 from trainvitals.web.lost import reading_health
 from trainvitals.web.metrics import Row, is_about_metrics, last_rows, metrics_now, pace
 from trainvitals.web.not_watched import not_watched
@@ -39,7 +40,7 @@ from trainvitals.web.starts import StartReader
 from trainvitals.web.supervisor_view import supervisor_view
 from trainvitals.web.supervisor_words import with_restart
 from trainvitals.web.validation import ValidationReader
-from trainvitals.web.view import AttemptView, Check, ControlView, MetricNow, RunView
+from trainvitals.web.view import AttemptView, Check, ControlView, MetricNow, RunView, Then
 
 DAY_NS = 86_400 * 10**9
 #: Later than this the rules for dead runs and for stalls have spoken; a log in another time zone must not worry for hours.
@@ -72,10 +73,11 @@ def run_view(
     validations: ValidationReader | None = None,
     checkpoints: CheckpointReader | None = None,
     starts: StartReader | None = None,
+    thens: ThenReader | None = None,
 ) -> RunView:
     """Everything the pages show of ``run`` at ``now_ns``. requests: what was asked of it, from its control directory.
-    configurations, validations, checkpoints, starts: read what changes rarely or is much, and remember it. Raises what the store
-    raises."""
+    configurations, validations, checkpoints, starts, thens: read what changes rarely or is much, and remember it. Raises what the
+    store raises."""
     stored = (checkpoints or CheckpointReader()).of(store, run.name, now_ns)
     facts = read_facts(store, run.name, now_ns, stored)
     rows = last_rows(store, run.name, now_ns)
@@ -144,6 +146,8 @@ def run_view(
     )
     nonfinite = [(m.name, m.nonfinite) for m in metrics.values() if m.nonfinite is not None]
     about = incident or _incident_of(found, inputs, run.name)
+    past = (thens or ThenReader()).of(store, run.name, facts.incidents, facts.findings, inputs.attempt)
+    measured = measured_in(about, facts.findings, past, metrics, inputs.attempt) if about is not None else {}
     made_of = (configurations or ConfigurationReader()).of(store, run.name, attempts, now_ns, run.dir)
     return RunView(
         settings=run,
@@ -162,9 +166,10 @@ def run_view(
             nodes,
             nonfinite,
             "grad_norm" in metrics,
-            metrics.get("lr"),
+            measured.get("lr"),
             any(attempt and one.attempt == attempt.number for one in made_of),
-            metrics.get("grad_norm"),
+            measured.get("grad_norm"),
+            is_past=is_past(about, facts.findings, inputs.attempt),
         ),
         attempts=attempts,
         last_step=inputs.last_step,
@@ -198,6 +203,7 @@ def run_view(
         starts=(starts or StartReader()).of(
             store, run.name, attempts, facts.findings, stored.history, stored.checks, [one.attempt for one in made_of], now_ns
         ),
+        thens=past,
     )
 
 
@@ -247,6 +253,13 @@ def _onset_ns(store: Store, run: str, facts: Facts, incident: Incident | None) -
     return min((finding.time_ns for finding in members if finding.time_ns is not None), default=incident.opened_at_ns)
 
 
+def measured_in(
+    incident: Incident, findings: Sequence[Finding], thens: Mapping[str, Then], now: Mapping[str, MetricNow], attempt: int | None
+) -> Mapping[str, MetricNow]:
+    """The values that an incident is judged by: the newest while it goes on, its own once it is over or ``attempt`` is a later start."""
+    return thens.get(incident.id, Then()).metrics if is_past(incident, findings, attempt) else now
+
+
 def _is_other_settings(finding: Finding, attempt: int) -> bool:
     """What changed at this attempt's start is an incident of its own, and evidence in every other one."""
     return finding.rule == "resume_config_changed" and finding.attempt == attempt
@@ -265,12 +278,14 @@ def checks_of(
     lr: MetricNow | None = None,
     tells_settings: bool = False,
     grad_norm: MetricNow | None = None,
+    *,
+    is_past: bool = False,
 ) -> tuple[Check, ...]:
     """The checks of one incident, from what a view holds; the incidents page uses it for older incidents too. lr, grad_norm: of
-    an open incident only. tells_settings: the attempt told what it is made of."""
+    the incident itself; is_past: they are no values of now. tells_settings: the attempt told what it is made of."""
     members = [finding for finding in findings if finding.id in incident.finding_ids]
     resumed = attempt.resumed_from_step if attempt else None
-    attempts = frozenset(finding.attempt for finding in members)
+    attempts = attempts_in(incident, findings)
     is_death = bool(STOPPED_RULES & set(incident.rules))
     seen = list(nonfinite)
     for finding in [*members, *(_led_to_death(findings, members) if is_death else ())]:
@@ -291,6 +306,7 @@ def checks_of(
         lr_usual=lr.usual if lr is not None else None,
         grad_norm_now=grad_norm.value if grad_norm is not None else None,
         grad_norm_usual=grad_norm.usual if grad_norm is not None else None,
+        when="at its worst" if is_past else "now",
         resumed_from_step=resumed,
         tells_settings=tells_settings,
         attempts=attempts,

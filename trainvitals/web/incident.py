@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from trainvitals.incidents.first_suspect import action_words, suspect_words
 from trainvitals.incidents.symptoms import Symptom, leading_rule, symptom
-from trainvitals.incidents.triage import Check, data_changes, suspect_words
+from trainvitals.incidents.triage import Check, data_changes
 from trainvitals.incidents.verdict import STOPPED_RULES
 from trainvitals.records import Event, Finding, Incident, NodeSample
-from trainvitals.web.assemble import checks_of
+from trainvitals.web.assemble import checks_of, measured_in
 from trainvitals.web.changes import Changes, changes_at, nothing_changed
 from trainvitals.web.death import Death, death_near, nothing_read, reading_words
+from trainvitals.web.incident_then import is_past
 from trainvitals.web.view import RunView
 
 NEAR_NS = 30 * 60 * 10**9
@@ -60,19 +62,32 @@ class IncidentStory:
         """Where it most often comes from, and where the evidence is when that is elsewhere."""
         return suspect_words(self.symptom.suspect, self.symptom.suspect_layer, self.checks)
 
+    @property
+    def action(self) -> str:
+        """What to do first."""
+        return (
+            self.symptom.action
+            if self.symptom is DEAD
+            else action_words(self.symptom.action, self.symptom.suspect_layer, self.checks)
+        )
+
 
 def incident_story(run: RunView, nodes: Sequence[NodeSample], incident: Incident) -> IncidentStory:
     """The story of ``incident``, from the snapshot alone. Node states are those of now, so they count for open ones only."""
     findings = sorted((finding for finding in run.findings if finding.id in incident.finding_ids), key=lambda f: f.first_step)
     onset_ns = min((f.time_ns for f in findings if f.time_ns is not None), default=incident.opened_at_ns)
-    attempts = [a for a in run.attempts if a.started_ns <= onset_ns] or list(run.attempts)
-    attempt = attempts[-1] if attempts else None
-    nonfinite = [(m.name, m.nonfinite) for m in run.metrics.values() if m.nonfinite is not None] if incident.is_open else []
+    begun = [a for a in run.attempts if a.started_ns <= onset_ns] or list(run.attempts)
+    own = min((f.attempt for f in findings), default=None)
+    attempt = next((a for a in run.attempts if a.number == own), begun[-1] if begun else None)
+    newest = run.attempts[-1].number if run.attempts else None
+    measured = measured_in(incident, run.findings, run.thens, run.metrics, newest)
+    is_now = not is_past(incident, run.findings, newest)
+    nonfinite = [(m.name, m.nonfinite) for m in run.metrics.values() if m.nonfinite is not None] if is_now else []
     checks = checks_of(
         run.findings, run.events, run.checkpoints, incident, onset_ns, attempt, nodes if incident.is_open else (), nonfinite,
-        "grad_norm" in run.metrics, run.metrics.get("lr") if incident.is_open else None,
-        any(attempt and one.attempt == attempt.number for one in run.configurations),
-        run.metrics.get("grad_norm") if incident.is_open else None,
+        "grad_norm" in run.metrics, measured.get("lr"),
+        any(attempt and one.attempt == attempt.number for one in run.configurations), measured.get("grad_norm"),
+        is_past=not is_now,
     )  # fmt: skip
     known = [
         event for event in [*run.events, *run.control_history] if event.kind in NEAR_KINDS and "validation_loss" not in event.data

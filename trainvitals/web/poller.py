@@ -21,6 +21,7 @@ from trainvitals.web import remote
 from trainvitals.web.assemble import run_view
 from trainvitals.web.checkpoints import CheckpointReader
 from trainvitals.web.configuration import ConfigurationReader
+from trainvitals.web.incident_then import ThenReader
 from trainvitals.web.nodes import gpus, nodes
 from trainvitals.web.starts import StartReader
 from trainvitals.web.validation import ValidationReader
@@ -100,7 +101,7 @@ class Poller:
         #: run -> (sequence number when read, requests): the history directory is read again only when the number changed.
         self._requests: dict[str, tuple[int, Sequence[Event]]] = {}
         self._configurations, self._validations = ConfigurationReader(), ValidationReader()
-        self._checkpoints, self._starts = CheckpointReader(), StartReader()
+        self._checkpoints, self._starts, self._thens = CheckpointReader(), StartReader(), ThenReader()
         self._far = remote.FarReader()
         self._period_s = min(1.0, settings.dashboard.refresh_s)
         self._snapshots, self._curves_store = _Connection(open_store), _Connection(open_store)
@@ -197,7 +198,7 @@ class Poller:
     ) -> RunView:  # fmt: skip
         return run_view(
             self._settings, store, run, control, now_ns, seen_nodes, requests, self._configurations, self._validations,
-            self._checkpoints, self._starts,
+            self._checkpoints, self._starts, self._thens,
         )  # fmt: skip
 
     def draw_due(self) -> int:

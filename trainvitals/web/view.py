@@ -36,6 +36,13 @@ class MetricNow:
 
 
 @dataclass(frozen=True)
+class Then:
+    """What was measured in an incident that is over, or of an earlier start. metrics: the worst value of each against the usual one before."""
+
+    metrics: Mapping[str, MetricNow] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class AttemptView:
     """One start of the trainer. superseded_from: first of its steps that a later attempt ran again, None if none."""
 
@@ -113,7 +120,8 @@ class RunView:
     took, by step. choices: what a restart would load. pinned: path -> where it is kept from deletion. rollback: the
     recommendation with its reasons. card: how well the run saves, point by point. starts: what each start went on from.
     pause: whether a pause would save first, and why. settings.breaker: the mode in force, as the watchdog tells it;
-    breaker_of_settings: what the settings file says. supervisor: what whoever starts the trainer does.
+    breaker_of_settings: what the settings file says. supervisor: what whoever starts the trainer does. thens: incident id -> what was
+    measured in it.
     """
 
     settings: RunSettings
@@ -153,6 +161,7 @@ class RunView:
     audit: AuditView = field(default_factory=AuditView)
     breaker_of_settings: str = ""
     supervisor: SupervisorView = field(default_factory=SupervisorView)
+    thens: Mapping[str, Then] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
