@@ -8,48 +8,15 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from incident_night import CRITICAL, MINUTE_NS, SECOND_NS, WARNING, Night, a_finding, a_silence
 
 from trainvitals.detect.engine import Engine
 from trainvitals.detect.rules import MENDED_BY_SUPERVISOR, RULES, who_is_told
-from trainvitals.errors import InputError
 from trainvitals.incidents.engine import IncidentEngine
 from trainvitals.incidents.grouping import GROUPS, MAX_FINDINGS
-from trainvitals.incidents.mending import HANGS, MENDABLE, Patience
-from trainvitals.incidents.silences import checked_silence
+from trainvitals.incidents.mending import HANGS, MENDABLE
 from trainvitals.incidents.suppression import SUPPRESSIONS
-from trainvitals.records import Finding, Severity, Step
-
-SECOND_NS = 10**9
-MINUTE_NS = 60 * SECOND_NS
-START_NS = 1_700_000_000 * SECOND_NS
-INFO, WARNING, CRITICAL = Severity.INFO, Severity.WARNING, Severity.CRITICAL
-
-
-def a_finding(rule="loss_spike", severity=WARNING, *, step=100, is_open=True, attempt=1, at_ns=START_NS):
-    return Finding(
-        id=f"r/{attempt}/{rule}/{step}", rule=rule, family=RULES[rule].family, severity=severity, first_step=step, detected_step=step,
-        last_step=None if is_open else step + 5, attempt=attempt, time_ns=at_ns, value=3.0, expected=2.0, message=f"{rule} at {step}",
-        is_open=is_open,
-    )  # fmt: skip
-
-
-class Night:
-    """An engine and a clock."""
-
-    def __init__(self, is_supervised=False, **patience):
-        self.engine, self.now_ns, self.is_supervised = IncidentEngine("r", Patience(**patience)), START_NS, is_supervised
-        self.engine.advance(self.now_ns)
-
-    def find(self, *args, **kwargs):
-        return self.engine.add(a_finding(*args, at_ns=self.now_ns, **kwargs), self.now_ns)
-
-    def told(self, after_s=0.0):
-        self.now_ns += round(after_s * SECOND_NS)
-        self.engine.advance(self.now_ns)
-        return self.engine.take_changes(is_supervised=self.is_supervised)
-
-    def words(self, after_s=0.0):
-        return [(change.kind.value, change.incident.severity.value, change.number) for change in self.told(after_s)]
+from trainvitals.records import Severity, Step
 
 
 def test_a_warning_is_opened_once_and_over_after_a_while():
@@ -260,92 +227,6 @@ def test_of_deaths_in_a_row_each_that_was_told_is_told_to_be_over():
     night.find("run_dead", CRITICAL, step=120, attempt=2)
     kinds = [one[0] for one in night.words(1) + night.words(200)]
     assert sorted(kinds) == ["opened", "recovered"]
-
-
-# -- people -----------------------------------------------------------------------------------------------------------
-
-
-def test_who_has_an_incident_stands_in_it_until_it_is_over():
-    night = Night()
-    opened = night.find()[0]
-    night.words()
-    taken = night.engine.acknowledge(opened.id[:8], "ana", "looking at the data", night.now_ns)
-    assert (taken.acknowledged_by, taken.acknowledged_at_ns) == ("ana", night.now_ns)
-    changes = night.told()
-    assert [(one.kind.value, one.by, one.number) for one in changes] == [("acknowledged", "ana", 1)]
-    assert night.find("loss_divergence", CRITICAL, step=150)[0].acknowledged_by == "ana"
-    with pytest.raises(InputError, match="no incident"):
-        night.engine.acknowledge("nothing", "ana", "", night.now_ns)
-    night.find(is_open=False)
-    night.find("loss_divergence", CRITICAL, step=150, is_open=False)
-    with pytest.raises(InputError, match="over already"):
-        night.engine.acknowledge(opened.id, "ana", "", night.now_ns)
-
-
-def a_silence(night, seconds=3600, **data):
-    wanted = {"seconds": seconds, "comment": "planned", **data}
-    return checked_silence(wanted, identifier="12345678-silence", by="ana", begin_ns=night.now_ns)
-
-
-def test_what_is_silenced_is_stored_and_told_to_nobody():
-    night = Night()
-    night.engine.silence(a_silence(night, rules=["loss_*"]), night.now_ns)
-    opened = night.find()[0]
-    assert opened.silenced_until_ns == START_NS + 3600 * SECOND_NS
-    assert night.words() == []
-    night.find(is_open=False)
-    assert night.words(200) == [] and night.words(4000) == []
-
-
-def test_what_is_still_open_when_the_silence_ends_is_told_then():
-    night = Night()
-    night.engine.silence(a_silence(night, rules=["loss_*"]), night.now_ns)
-    night.find()
-    assert night.words(3_599) == []
-    assert night.words(2) == [("opened", "warning", 1)]
-    assert night.engine.open_incidents[0].silenced_until_ns is None
-
-
-def test_a_silence_ends_early_when_somebody_ends_it():
-    night = Night()
-    night.engine.silence(a_silence(night), night.now_ns)
-    night.find()
-    assert night.words(5) == []
-    silence, changed = night.engine.unsilence("12345678", night.now_ns)
-    assert silence.by == "ana" and changed[0].silenced_until_ns is None
-    assert night.words() == [("opened", "warning", 1)]
-    with pytest.raises(InputError, match="no silence"):
-        night.engine.unsilence("12345678", night.now_ns)
-
-
-def test_what_is_graver_than_the_silence_or_not_named_by_it_is_told():
-    night = Night()
-    night.engine.silence(a_silence(night, rules=["loss_spike"]), night.now_ns)
-    night.find()
-    assert night.words() == []
-    night.find("grad_norm_spike", step=110)  # another rule: there is more to it than was silenced
-    assert night.words() == [("opened", "warning", 1)]
-    other = Night()
-    other.engine.silence(a_silence(other, rules=["loss_*"]), other.now_ns)
-    other.find("loss_divergence", CRITICAL)
-    assert other.words() == [("opened", "critical", 1)]
-    third = Night()
-    third.engine.silence(a_silence(third, families=["loss"], up_to="critical"), third.now_ns)
-    third.find("loss_divergence", CRITICAL)
-    assert third.words() == []
-
-
-@pytest.mark.parametrize(
-    "data",
-    [
-        {"seconds": 0}, {"seconds": -1}, {"seconds": 1e12}, {"seconds": True}, {"seconds": "3600"}, {"seconds": float("nan")},
-        {"comment": " "}, {"comment": None}, {"up_to": "page"}, {"rules": "loss_*"}, {"rules": [""]}, {"rules": ["x" * 101]},
-        {"rules": ["a\nb"]}, {"rules": ["x"] * 21}, {"rules": [5]}, {"up_to": ["info"]}, {"up_to": {}},
-    ],
-)  # fmt: skip
-def test_what_is_no_silence_is_refused_in_words(data):
-    with pytest.raises(InputError):
-        a_silence(Night(), **data)
 
 
 # -- bounds and state -------------------------------------------------------------------------------------------------
