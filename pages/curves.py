@@ -21,7 +21,7 @@ MORE_KEY = "tv_more"
 
 def forget_window() -> None:
     """Back to the live range: the address no longer names a window."""
-    for name in ("from", "to"):
+    for name in ("from", "to", "attempt"):
         if name in st.query_params:
             del st.query_params[name]
     st.session_state.pop("tv_zoomed", None)
@@ -33,6 +33,12 @@ def asked_window(by: str) -> tuple[int | None, int | None] | None:
     if st.query_params.get("by", "step") != by:
         return None
     return window.read(by, st.query_params.get("from"), st.query_params.get("to"))
+
+
+def asked_attempt(run: RunView) -> int | None:
+    """The start up to which the address asks for the curves; None where no later one is."""
+    asked = window.attempt(st.query_params.get("attempt"))
+    return asked if asked is not None and any(one.number > asked for one in run.attempts) else None
 
 
 def offered(run: RunView) -> list[str]:
@@ -81,7 +87,8 @@ def chart(seen: Look) -> None:
     zoomed = st.session_state.get("tv_zoomed")
     start, end = zoomed or linked or (None, None)
     last_s = window.RANGES[span] if start is None and end is None else 0.0
-    query = CurveQuery(seen.run.name, rows, by=by, start=start, end=end, theme=theme(), last_s=last_s)
+    until = asked_attempt(seen.run) if last_s <= 0 else None
+    query = CurveQuery(seen.run.name, rows, by=by, start=start, end=end, theme=theme(), last_s=last_s, until_attempt=until)
     result = the_poller().curves(query)
     key = f"tv_curves_{turn}"
     if result is None or (not result.figure_json and not result.error):
@@ -96,7 +103,8 @@ def chart(seen: Look) -> None:
             old = f"{fmt.span((seen.now_ns - result.taken_at_ns) / 1e9)} old" if result.taken_at_ns else "missing"
             st.text(f"⚠ This curve is {old}: {result.error}")
         if start is not None or end is not None:
-            st.text(window_text(by, start, end, seen))
+            later = f" As seen in attempt {until}: what later starts made is left out." if until is not None else ""
+            st.text(f"{window_text(by, start, end, seen)}{later}")
             if zoomed is None:  # a zoomed chart brings its own button
                 st.button("Leave this window", key="tv_live", on_click=forget_window)
         else:

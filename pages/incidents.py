@@ -14,6 +14,7 @@ from trainvitals.web import format as fmt
 from trainvitals.web import window
 from trainvitals.web.death import lines_of
 from trainvitals.web.incident import NEAR_NS, IncidentStory, incident_story
+from trainvitals.web.incident_then import attempts_in
 
 PICKED = "tv_incident"
 #: The incident that the address named when this visit began.
@@ -117,9 +118,13 @@ def detail(incident: Incident, seen: Look) -> None:
     sent_note(seen)
     if incident.first_step is not None:
         first, last = window.around(incident.first_step, incident.last_step)
+        own = max(attempts_in(incident, seen.run.findings), default=None)
+        is_later = own is not None and any(one.number > own for one in seen.run.attempts)
         st.page_link(
             "curves.py", label="See it on the curves", icon=":material/show_chart:",
-            query_params={"run": seen.run.name, **window.write("step", first, last)},
+            query_params={
+                "run": seen.run.name, **window.write("step", first, last), **({"attempt": str(own)} if is_later else {}),
+            },
         )  # fmt: skip
 
 

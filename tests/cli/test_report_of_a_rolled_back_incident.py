@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,9 +16,12 @@ from test_watchdog import Bench
 
 from trainvitals.__main__ import main
 from trainvitals.web.assemble import run_view
+from trainvitals.web.draw import draw
 from trainvitals.web.incident import incident_story
 from trainvitals.web.incident_then import ThenReader
 from trainvitals.web.process import read_control
+from trainvitals.web.view import CurveQuery
+from trainvitals.web.window import attempt
 
 ONSET = 400
 LAST = 459
@@ -140,3 +144,34 @@ def test_without_its_findings_nothing_is_claimed_of_an_incident(bench):
     reader = ThenReader()
     found = reader.of(bench.store, "r", run.incidents, (), 2)
     assert all(not then.metrics for then in found.values())
+
+
+def test_the_data_position_of_an_older_incident_is_known_when_newer_ones_have_filled_the_list(bench):
+    sick_night(bench)
+    identifier = loss_incident(bench)
+    healthy_after_going_back(bench)
+    run = view(bench)
+    run = replace(run, events=tuple(event for event in run.events if event.kind != "data" or event.attempt == 2))
+    story = incident_story(run, (), next(one for one in run.incidents if one.id == identifier))
+    (of_data,) = [check for check in story.checks if check.layer == "data"]
+    assert "1,111" in of_data.evidence
+
+
+def test_the_curves_of_an_incident_show_its_own_start_and_not_the_steps_made_again(bench):
+    sick_night(bench)
+    healthy_after_going_back(bench)
+    run, query = view(bench), CurveQuery("r", ("loss", "lr"), start=350, end=500)
+
+    def names(query):
+        return [trace.get("name", "") for trace in json.loads(draw(bench.store, run, query, bench.clock.time_ns()))["data"]]
+
+    assert any("run again later" in name for name in names(query))
+    shown = names(replace(query, until_attempt=1))
+    assert shown and not any("run again later" in name for name in shown)
+
+
+@pytest.mark.parametrize(
+    ("text", "number"), [("2", 2), ("", None), (None, None), ("x", None), ("-1", None), ("9" * 30, None), ("\u0662", None)]
+)
+def test_an_address_names_a_start_by_its_number(text, number):
+    assert attempt(text) == number

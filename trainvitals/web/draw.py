@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from trainvitals.charts.axis import attempt_numbers
 from trainvitals.charts.build import curve_data
 from trainvitals.charts.curves import figure_json
 from trainvitals.incidents.verdict import span
@@ -37,6 +38,8 @@ QUIET_NS = 15 * 60 * 10**9
 def draw(store: Store, run: RunView, query: CurveQuery, now_ns: int) -> str:
     """Figure JSON of ``query``. Raises what the store raises."""
     frame, start_ns, end_ns = read_frame(store, run, query, now_ns)
+    if query.until_attempt is not None:
+        frame, run = _until(query.until_attempt, frame, run)
     data = curve_data(
         frame, run.findings, [*run.events, *run.control_history], run.checkpoints, run.attempts, query.metrics,
         "step" if query.by == "step" else "time", run=query.run, x_range=_x_range(run, query, frame, start_ns, end_ns, now_ns),
@@ -61,6 +64,17 @@ def read_frame(store: Store, run: RunView, query: CurveQuery, now_ns: int) -> tu
     if GPU_UTILIZATION in query.metrics:
         frame = _with_gpu(store, frame, start_ns, end_ns, count)
     return frame, start_ns, end_ns
+
+
+def _until(attempt: int, frame: pd.DataFrame, run: RunView) -> tuple[pd.DataFrame, RunView]:
+    """Without what later starts made: of steps that were made again this shows what was seen then."""
+    return frame[attempt_numbers(frame) <= attempt].reset_index(drop=True), replace(
+        run,
+        attempts=tuple(one for one in run.attempts if one.number <= attempt),
+        findings=tuple(one for one in run.findings if one.attempt <= attempt),
+        events=tuple(one for one in run.events if one.attempt is None or one.attempt <= attempt),
+        validations=tuple(one for one in run.validations if one.attempt is None or one.attempt <= attempt),
+    )
 
 
 def stored_fields(metrics: Sequence[str]) -> list[str]:

@@ -13,8 +13,8 @@ from trainvitals.records import Event, Finding, Incident, NodeSample
 from trainvitals.web.assemble import checks_of, measured_in
 from trainvitals.web.changes import Changes, changes_at, nothing_changed
 from trainvitals.web.death import Death, death_near, nothing_read, reading_words
-from trainvitals.web.incident_then import is_past
-from trainvitals.web.view import RunView
+from trainvitals.web.incident_then import is_past, with_events
+from trainvitals.web.view import RunView, Then
 
 NEAR_NS = 30 * 60 * 10**9
 NEAR_KINDS = frozenset(
@@ -84,7 +84,8 @@ def incident_story(run: RunView, nodes: Sequence[NodeSample], incident: Incident
     is_now = not is_past(incident, run.findings, newest)
     nonfinite = [(m.name, m.nonfinite) for m in run.metrics.values() if m.nonfinite is not None] if is_now else []
     checks = checks_of(
-        run.findings, run.events, run.checkpoints, incident, onset_ns, attempt, nodes if incident.is_open else (), nonfinite,
+        run.findings, with_events(run.events, run.thens.get(incident.id, Then())), run.checkpoints, incident, onset_ns, attempt,
+        nodes if incident.is_open else (), nonfinite,
         "grad_norm" in run.metrics, measured.get("lr"),
         any(attempt and one.attempt == attempt.number for one in run.configurations), measured.get("grad_norm"),
         is_past=not is_now,

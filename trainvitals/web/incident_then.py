@@ -6,15 +6,18 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from trainvitals.records import Finding, Incident
+from trainvitals.records import Event, Finding, Incident
 from trainvitals.store.protocol import Store
 from trainvitals.web.metrics import USUAL_POINTS, Row, is_about_metrics, rows_of
 from trainvitals.web.view import MetricNow, Then
 
 METRICS = ("lr", "grad_norm")
+#: Events of which there are so many that those of an older incident are not among the newest of the run.
+KINDS = ("data", "message")
 #: Rows of one incident that are read, the newest; incidents that are looked at, the newest; of these so many new ones a look, so that a
 #: first page does not wait for all of them.
 MAX_ROWS = 4_000
+MAX_EVENTS = 100
 MAX_INCIDENTS = 40
 MAX_NEW = 4
 _FIELDS = ["step", *METRICS]
@@ -60,7 +63,7 @@ def is_past(incident: Incident, findings: Sequence[Finding], attempt: int | None
 
 
 def read_then(store: Store, run: str, incident: Incident, findings: Sequence[Finding]) -> Then:
-    """The worst values in the incident, in its own starts, against the usual ones before. Raises what the store raises."""
+    """The worst values in the incident, in its own starts, against the usual ones before, and what was told before it. Raises what the store raises."""
     attempts = attempts_in(incident, findings)
     if not attempts or incident.first_step is None:
         return Then()
@@ -74,7 +77,14 @@ def read_then(store: Store, run: str, incident: Incident, findings: Sequence[Fin
     rows = rows_of(store.raw("train", _FIELDS, own, onset_ns, end_ns, limit=MAX_ROWS, newest_first=True))
     inside = [row for row in rows if incident.last_step is None or row.step <= incident.last_step]
     before = rows_of(store.raw("train", _FIELDS, {"run": run}, 0, onset_ns, limit=USUAL_POINTS, newest_first=True))
-    return Then({name: found for name in METRICS if (found := _worst(name, inside, before)) is not None})
+    told = store.events(run, KINDS, 0, onset_ns + 1, limit=MAX_EVENTS, newest_first=True)
+    return Then({name: found for name in METRICS if (found := _worst(name, inside, before)) is not None}, tuple(told))
+
+
+def with_events(events: Sequence[Event], then: Then) -> list[Event]:
+    """``events`` and those of then, each once."""
+    known = {event.id for event in events if event.id}
+    return [*events, *(event for event in then.events if not event.id or event.id not in known)]
 
 
 def _worst(name: str, inside: Sequence[Row], before: Sequence[Row]) -> MetricNow | None:

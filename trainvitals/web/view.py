@@ -37,9 +37,11 @@ class MetricNow:
 
 @dataclass(frozen=True)
 class Then:
-    """What was measured in an incident that is over, or of an earlier start. metrics: the worst value of each against the usual one before."""
+    """What is stored of an incident that is over, or of an earlier start. metrics: the worst value of each against the usual one before.
+    events: data positions and messages before its onset, which may be long behind the newest."""
 
     metrics: Mapping[str, MetricNow] = field(default_factory=dict)
+    events: tuple[Event, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -190,7 +192,7 @@ class CurveQuery:
 
     start/end: UTC ns for "time", steps for "step"; None = open end (from the first, up to now). last_s: instead of start
     and end, the last so many seconds up to now (up to the last step, when that is longer ago); 0 = not asked.
-    compact: small margins, for the overview.
+    compact: small margins, for the overview. until_attempt: leave out what later starts made, None = show all.
     """
 
     run: str
@@ -201,6 +203,7 @@ class CurveQuery:
     theme: str = "light"
     last_s: float = 0.0
     compact: bool = False
+    until_attempt: int | None = None
 
 
 @dataclass(frozen=True)

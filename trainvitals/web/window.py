@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 
 RANGES: dict[str, float] = {"15m": 900.0, "30m": 1800.0, "6h": 6 * 3600.0, "24h": 86400.0, "run": 0.0}
 _STEP = re.compile(r"[0-9]{1,15}")
+_ATTEMPT = re.compile(r"[0-9]{1,9}")
 _EPOCH = re.compile(r"[0-9]{1,19}")
 
 
@@ -34,6 +35,11 @@ def _one(by: str, text: str | None) -> int | None:
         return round(whole.timestamp()) * 10**9
     except (ValueError, OverflowError, OSError):
         return None
+
+
+def attempt(text: str | None) -> int | None:
+    """The number of a start that an address names; None when it names none."""
+    return int(text) if text and _ATTEMPT.fullmatch(text) else None
 
 
 def write(by: str, start: int, end: int) -> dict[str, str]:
