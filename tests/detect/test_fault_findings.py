@@ -115,6 +115,16 @@ def test_a_post_mortem_without_a_cause_or_of_another_attempt_changes_nothing():
     assert engine.update(Event("postmortem", START_NS, attempt=7, data=postmortem().data)) == []
 
 
+def test_an_error_that_the_cause_names_is_told_by_what_it_said_of_itself():
+    engine = trained()
+    engine.update(fault(101, {"class": "config_error"}, text="ModuleNotFoundError: No module named 'flash_attn'"))
+    engine.tick(START_NS + 170 * S)
+    name = "cannot start (ModuleNotFoundError)"
+    cause = {"class": "config_error", "name": name}
+    (told,) = engine.update(Event("postmortem", START_NS + 171 * S, attempt=1, text=f"cause: {name}", data={"cause": cause}))
+    assert told.message == f"the run died after step 100: {name}; No module named 'flash_attn'"
+
+
 def test_what_the_log_said_first_is_not_said_twice():
     engine = trained()
     engine.update(fault(101, {"class": "exception"}, text="exception: FloatingPointError"))

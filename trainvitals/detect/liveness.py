@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import asdict, replace
 from typing import Any
@@ -131,7 +132,9 @@ class LivenessDetector(FamilyDetector):
         first, _, ending = told.partition("; ")
         name, kind = str(cause.get("name") or ""), str(cause.get("class") or "").replace("_", " ")
         is_the_same = bool(first) and first in (name, kind, f"{kind}: {name}")
-        rest = ending if is_the_same else f"first told as: {told}" if told else ""
+        error, _, detail = told.partition(": ")
+        is_named = bool(detail) and re.search(rf"\b{re.escape(error)}\b", name) is not None
+        rest = ending if is_the_same else detail if is_named else f"first told as: {told}" if told else ""
         message = f"{head}: {event.text.removeprefix('cause: ')[:400]}" + (f"; {rest}" if rest else "")
         self.ledger.amend(replace(found, message=message, data={**found.data, "cause": data}))
 
