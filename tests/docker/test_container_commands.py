@@ -49,7 +49,7 @@ class Host:
         self.secret = self.etc / "admin_token"
         self.env = {
             "RUN": "llama-70b", "RUNS_DIR": str(self.runs), "PUBLIC_URL": "https://health.example.org/trainvitals", "TLS_DIR": "/tls",
-            "HTPASSWD": "/htpasswd", "SECRETS_DIR": "/secrets", "INFLUXDB_PASSWORD": "password", "INFLUXDB_TOKEN": "token",
+            "HTPASSWD": "/htpasswd", "SECRETS_DIR": "/secrets", "GPU_STORE": "influxdb+http://10.0.0.2:8086", "COLLECTORS_TOKEN": "token", "INFLUXDB_PASSWORD": "password", "INFLUXDB_TOKEN": "token",
         }  # fmt: skip
         with Recorder(self.runs / "llama-70b", run="llama-70b") as recorder:
             recorder.log(1, loss=3.5)
@@ -141,7 +141,7 @@ def files_of(tree: Path) -> set[str]:
 
 
 def test_the_containers_of_the_server_run_as_they_are_written(host: Host, influxdb2_rules: FakeInflux) -> None:
-    host.env["INFLUXDB_TOKEN"] = influxdb2_rules.token
+    host.env["INFLUXDB_TOKEN"] = host.env["COLLECTORS_TOKEN"] = influxdb2_rules.token
     host.secret.write_text(influxdb2_rules.token)
     host.secret.chmod(0o644)
     store = {"TRAINVITALS_STORE": f"influxdb+{influxdb2_rules.url}", "TRAINVITALS_INFLUXDB_ORG": "org"}
@@ -154,7 +154,7 @@ def test_the_containers_of_the_server_run_as_they_are_written(host: Host, influx
     watching = host.start(watch, **store)
     host.wait(lambda: host.is_healthy(watch), watching)
 
-    gpu = host.start(host.service("compose.yaml", "gpu"), **store)
+    gpu = host.start(host.service("compose.gpu.yaml", "gpu"), **store)
 
     dashboard = host.service("compose.yaml", "dashboard")
     serving = host.start(dashboard, **store)

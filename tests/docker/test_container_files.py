@@ -19,17 +19,22 @@ ENV = {
     for line in (ROOT / "docker/.env.example").read_text().splitlines()
     if line and not line.startswith("#")
 } | {"INFLUXDB_PASSWORD": "password", "INFLUXDB_TOKEN": "token"}
-OURS = ("store-setup", "dashboard", "watch", "gpu")
+ENV_OF_GPU_NODES = {"GPU_STORE": "influxdb+http://10.0.0.2:8086", "COLLECTORS_TOKEN": "token"}
+OURS = ("store-setup", "dashboard", "watch")
 
 
 def services(name: str) -> dict[str, dict[str, Any]]:
-    found: dict[str, dict[str, Any]] = filled_in(compose(name), ENV)["services"]
+    found: dict[str, dict[str, Any]] = filled_in(compose(name), ENV_OF_GPU_NODES if "gpu" in name else ENV)["services"]
     return found
 
 
 def ours() -> list[tuple[str, dict[str, Any]]]:
     server = services("compose.yaml")
-    return [*((name, server[name]) for name in OURS), *services("compose.laptop.yaml").items()]
+    return [
+        *((name, server[name]) for name in OURS),
+        *services("compose.gpu.yaml").items(),
+        *services("compose.laptop.yaml").items(),
+    ]
 
 
 def test_the_image_is_built_in_stages_and_the_last_one_has_no_build_tools() -> None:
@@ -57,7 +62,7 @@ def test_no_instruction_fetches_anything_but_what_is_pinned() -> None:
         "ARG", "FROM", "COPY", "RUN", "LABEL", "ENV", "WORKDIR", "USER", "VOLUME", "EXPOSE", "HEALTHCHECK", "ENTRYPOINT", "CMD"
     }  # fmt: skip
     assert not re.search(r":latest\b", DOCKERFILE.read_text())
-    for name in ("compose.yaml", "compose.laptop.yaml"):
+    for name in ("compose.yaml", "compose.gpu.yaml", "compose.laptop.yaml"):
         for service in services(name).values():
             assert service["image"] == "trainvitals" or re.search(r":[0-9]", service["image"])
 
@@ -101,7 +106,8 @@ def test_each_variable_that_a_container_gets_is_a_setting(name: str, service: di
 
 def test_only_nginx_is_reached_from_outside_and_only_over_tls() -> None:
     server = services("compose.yaml")
-    assert [name for name, service in server.items() if service.get("ports")] == ["nginx"]
+    ports = {name: service["ports"] for name, service in server.items() if service.get("ports")}
+    assert ports == {"nginx": ["443:8443"], "influxdb": ["127.0.0.1:8086:8086"]}
     assert all("network_mode" not in service for service in server.values())
     networks = compose("compose.yaml")["networks"]
     assert networks["inside"]["internal"] is True
@@ -130,11 +136,13 @@ def test_a_variable_that_must_be_set_stops_compose_with_a_sentence() -> None:
 def test_every_variable_of_the_compose_file_stands_in_the_example() -> None:
     text = (ROOT / "docker/compose.yaml").read_text()
     asked = set(re.findall(r"\$\{([A-Z_]+)", text)) - {
-        "TRAINVITALS_IMAGE", "INFLUXDB_IMAGE", "NGINX_IMAGE", "NODE_NAME", "GPU_STORE"
+        "TRAINVITALS_IMAGE", "INFLUXDB_IMAGE", "NGINX_IMAGE"
     }  # fmt: skip
     assert asked == set(ENV)
     documented = (ROOT / "docs/containers.md").read_text()
-    assert all(name in documented for name in ("TRAINVITALS_IMAGE", "INFLUXDB_IMAGE", "NGINX_IMAGE", "NODE_NAME", "GPU_STORE"))
+    assert all(
+        name in documented for name in ("TRAINVITALS_IMAGE", "INFLUXDB_IMAGE", "NGINX_IMAGE", "GPU_STORE", "COLLECTORS_TOKEN")
+    )
 
 
 def test_the_example_settings_and_the_streamlit_settings_are_read() -> None:
