@@ -80,9 +80,10 @@ def _silence(seen: Look, incident: Incident) -> None:
     _close_when_done()
     st.text("It is stored and shown all the same; nobody is told of it. Any other rule, and what is graver, is told.")
     with st.form("tv_silence_form", border=False):
-        st.multiselect("Rules", list(incident.rules), default=list(incident.rules), key="tv_people_rules", format_func=plain)
+        # A multiselect and a selectbox show their options as they are: an entity would be read as its letters.
+        st.multiselect("Rules", list(incident.rules), default=list(incident.rules), key="tv_people_rules")
         st.selectbox("For", list(DURATIONS), index=1, key="tv_people_for")
-        st.selectbox("Silent are", list(UP_TO), key="tv_people_up_to", format_func=lambda name: plain(UP_TO[name]))
+        st.selectbox("Silent are", list(UP_TO), key="tv_people_up_to", format_func=lambda name: UP_TO[name])
         st.text_input("Why", key="tv_people_comment", max_chars=500, placeholder="what is going on; a ticket number")
         who_field("Who silences it", "tv_people_who")
         asked = (seen.run.name, f"{seen.run.name}/silence/{seen.now_ns}")

@@ -102,6 +102,8 @@ def test_a_rule_is_silenced_for_two_hours_and_the_silence_is_ended(site: Site, p
     page.goto(f"{site.url}/incidents?run={sample.RUN}&incident={urllib.parse.quote(incident.id, safe='')}")
     page.get_by_role("button", name="Silence…").click()
     dialog = page.get_by_role("dialog")
+    dialog.get_by_label("Why").wait_for()
+    assert "loss_nonfinite" in dialog.inner_text() and "&#" not in dialog.inner_text()
     dialog.get_by_label("Why").fill("planned")
     dialog.get_by_label("Who silences it").fill("ana")
     dialog.get_by_role("button", name="Silence", exact=True).click()
