@@ -13,7 +13,7 @@ from trainvitals.records import Incident
 from trainvitals.web import format as fmt
 from trainvitals.web import window
 from trainvitals.web.death import lines_of
-from trainvitals.web.incident import NEAR_NS, IncidentStory, incident_story
+from trainvitals.web.incident import NEAR_NS, IncidentStory, began_at, incident_story
 from trainvitals.web.incident_then import attempts_in
 
 PICKED = "tv_incident"
@@ -28,7 +28,7 @@ def frame(seen: Look) -> pd.DataFrame:
             "state": ["open" if incident.is_open else "over" for incident in incidents],
             "severity": [GLYPHS[incident.severity.value] for incident in incidents],
             "what": [incident.title for incident in incidents],
-            "from step": [fmt.step(incident.first_step) for incident in incidents],
+            "from step": [fmt.step(began_at(seen.run, incident)) for incident in incidents],
             "to step": [fmt.step(incident.last_step) if not incident.is_open else "…" for incident in incidents],
             "began": [fmt.moment(incident.opened_at_ns, seen.zone, now_ns=seen.now_ns) for incident in incidents],
             "lasted": [
@@ -95,7 +95,7 @@ def detail(incident: Incident, seen: Look) -> None:
     )
     st.text(f"{GLYPHS[incident.severity.value]} · {incident.title}")
     st.text(
-        f"Began {fmt.moment(incident.opened_at_ns, seen.zone, now_ns=seen.now_ns)} at step {fmt.step(incident.first_step)}; {until}."
+        f"Began {fmt.moment(incident.opened_at_ns, seen.zone, now_ns=seen.now_ns)} at step {fmt.step(began_at(seen.run, incident))}; {until}."
     )
     people(incident, seen)
     death(story, seen)

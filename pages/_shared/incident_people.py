@@ -5,7 +5,7 @@ import streamlit as st
 from pages._shared.dialogs import open_dialog
 from pages._shared.state import Look, the_poller
 from pages._shared.text import plain
-from pages._shared.who import asked_by, is_operator, keep_name, name_line, who_field
+from pages._shared.who import asked_by, is_operator, keep_name, name_line, who, who_field
 from trainvitals.records import Incident
 from trainvitals.web.actions import Outcome, acknowledge, silence, unsilence
 from trainvitals.web.incident_people import DURATIONS, UP_TO, Sent, fate, silence_line, silences_of, words
@@ -26,7 +26,8 @@ def people(incident: Incident, seen: Look) -> None:
     if incident.is_open and is_operator(seen):
         with st.container(horizontal=True, vertical_alignment="center", key="tv-thumbs"):
             label = "Take it over…" if incident.acknowledged_by else "Acknowledge…"
-            if st.button(plain(label), key="tv_acknowledge", type="primary"):
+            # Nobody takes over what is theirs.
+            if incident.acknowledged_by != (who() or None) and st.button(plain(label), key="tv_acknowledge", type="primary"):
                 st.session_state.pop(OUTCOME_KEY, None)
                 _acknowledge(seen, incident)
             if st.button("Silence…", key="tv_silence"):

@@ -94,6 +94,7 @@ def test_the_link_acts_on_nothing_and_the_buttons_do(site: Site, page: playwrigh
     dialog.get_by_role("button", name="Acknowledge", exact=True).click()
     shows(page, "Acknowledgement applied")
     shows(page, "looking at shard <b>7</b>")
+    assert page.get_by_role("button", name="Take it over…").count() == 0, "she has it"
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
 
 

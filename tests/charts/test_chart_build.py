@@ -137,14 +137,15 @@ def test_a_finding_about_no_curve_stands_on_the_top_edge_of_the_first_row() -> N
     assert (marker.metric, marker.y) == ("loss", None)
 
 
-def test_overlapping_incidents_become_one_span_at_the_worst_severity() -> None:
+def test_overlapping_incidents_become_one_span_that_is_as_grave_as_they_were_so_far() -> None:
     found = [
         finding("grad_norm_spike", 20, Severity.WARNING, last_step=50),
         finding("loss_divergence", 30, is_open=True, last_step=None),
     ]
     data = curve_data(buckets(range(100), loss=2.0, grad_norm=1.0), found, [], [], [], ["loss", "grad_norm"], "step")
-    (span,) = data.spans
-    assert (span.x0, span.x1, span.severity, span.kind) == (20.0, None, Severity.CRITICAL, "incident")
+    before, span = data.spans
+    assert (before.x0, before.x1, before.severity) == (20.0, 30.0, Severity.WARNING), "the worse colour begins at its own onset"
+    assert (span.x0, span.x1, span.severity, span.kind) == (30.0, None, Severity.CRITICAL, "incident")
     assert [line.label for line in data.lines if line.kind == "onset"] == ["onset 30"]
 
 

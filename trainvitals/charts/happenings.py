@@ -89,7 +89,7 @@ def finding_markers(findings: Sequence[Finding], series: Sequence[CurveSeries], 
 
 
 def curve_spans(findings: Sequence[Finding], events: Sequence[Event], axis: By, times: StepTimes) -> list[CurveSpan]:
-    """Stretches that were not well (overlapping ones together, at the worst severity), stalls and pauses."""
+    """Stretches that were not well (overlapping ones together, at the worst severity so far), stalls and pauses."""
     sick: list[CurveSpan] = []
     stalls: list[CurveSpan] = []
     for finding in newest_of_each(findings):
@@ -160,13 +160,18 @@ def _value_at(series: Sequence[CurveSeries], metric: str, x: float, finding: Fin
 
 
 def _merged(spans: Sequence[CurveSpan]) -> list[CurveSpan]:
-    """Overlapping spans as one: first label, highest severity, open if one of them is."""
+    """Overlapping spans as one: first label, open if one of them is; from where it gets worse a span of its own."""
     merged: list[CurveSpan] = []
     for span in sorted(spans, key=lambda one: one.x0):
         last = merged[-1] if merged else None
         if last is not None and (last.x1 is None or span.x0 <= last.x1):
             end = None if last.x1 is None or span.x1 is None else max(last.x1, span.x1)
             severity = max(last.severity, span.severity, key=lambda one: one.rank)
+            if severity is not last.severity and span.x0 > last.x0:
+                # What was only a warning until then is not shaded as worse than it was, from before the line of the onset.
+                merged[-1] = CurveSpan(last.x0, span.x0, last.kind, last.severity, last.label)
+                merged.append(CurveSpan(span.x0, end, span.kind, severity, span.label))
+                continue
             merged[-1] = CurveSpan(last.x0, end, last.kind, severity, last.label)
         else:
             merged.append(span)

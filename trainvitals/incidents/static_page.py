@@ -19,6 +19,7 @@ from typing import Any
 from trainvitals.incidents.amounts import span
 from trainvitals.incidents.static_page_curve import Curve, svg
 from trainvitals.incidents.static_page_style import STYLE
+from trainvitals.incidents.symptoms import onset_step
 from trainvitals.incidents.triage import Check
 from trainvitals.records import Event, Finding, Incident
 
@@ -122,7 +123,8 @@ def _document(title: str, body: str) -> str:
 
 def _when(page: IncidentPage) -> str:
     incident = page.incident
-    step = f" at step {incident.first_step:,}" if incident.first_step is not None else ""
+    onset = onset_step(incident, page.findings)
+    step = f" at step {onset:,}" if onset is not None else ""
     if incident.closed_at_ns is None:
         lasts = f"open for {span((page.written_at_ns - incident.opened_at_ns) / 1e9)} when this was written"
     else:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from trainvitals.records import Finding
+from trainvitals.records import Finding, Incident
 
 
 @dataclass(frozen=True)
@@ -93,6 +93,8 @@ _BY_RULE = {
 }  # fmt: skip
 #: What the watchdog did about a symptom; it names the symptom only when nothing else does.
 _CONSEQUENCES = frozenset({"breaker_trip", "breaker_alert"})
+#: What is another trouble than the loss being too high, also where that was found before it and is as grave.
+OF_ITS_OWN = frozenset({"loss_nonfinite"})
 
 
 def symptom(rule: str) -> Symptom:
@@ -108,13 +110,27 @@ def symptom(rule: str) -> Symptom:
     return SYMPTOMS["no steps, or slow steps"]
 
 
+def onset_step(incident: Incident, findings: Sequence[Finding]) -> int | None:
+    """Where it began, of the finding that opened it: the incident's own time is that one's.
+
+    A rule that looks far back (a plateau, a drift) and joins later says that its stretch began earlier; ``incident.first_step``
+    knows that, because no checkpoint of that stretch is safe. findings: of any incident. None when no step is known.
+    """
+    opened_by = next((one for one in findings if one.id in incident.finding_ids[:1]), None)
+    return opened_by.first_step if opened_by is not None else incident.first_step
+
+
 def leading_rule(findings: Sequence[Finding], rules: Sequence[str] = (), otherwise: str = "") -> str:
     """The rule that names an incident's symptom: of its worst finding the earliest, never what was only done about it.
 
     rules: all rules of the incident, for when none of its findings is known here; ``otherwise`` when there is no rule either.
     """
     named = [finding for finding in findings if finding.rule not in _CONSEQUENCES] or list(findings)
-    worst = max(named, key=lambda finding: (finding.severity.rank, -finding.first_step), default=None)
+    worst = max(named, key=_precedence, default=None)
     if worst is not None:
         return worst.rule
     return next((rule for rule in rules if rule not in _CONSEQUENCES), next(iter(rules), otherwise))
+
+
+def _precedence(finding: Finding) -> tuple[int, bool, int]:
+    return finding.severity.rank, finding.is_open and finding.rule in OF_ITS_OWN, -finding.first_step

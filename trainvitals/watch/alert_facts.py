@@ -17,7 +17,7 @@ from trainvitals.control.view import ControlState
 from trainvitals.incidents.breaker_words import breaker_words
 from trainvitals.incidents.deciding import STOPPED_RULES, is_about_training
 from trainvitals.incidents.rollback import Rollback
-from trainvitals.incidents.symptoms import leading_rule
+from trainvitals.incidents.symptoms import leading_rule, onset_step
 from trainvitals.incidents.triage import Evidence, triage
 from trainvitals.records import Event, Finding, Incident, NonFinite, Severity, Step
 from trainvitals.settings import RunSettings, Settings
@@ -139,7 +139,7 @@ class AlertFacts:
         return any(event.data.get(key) != last.data.get(key) for key in ("source", "shards")) or event.attempt != last.attempt
 
     def _evidence(self, incident: Incident, members: list[Finding]) -> Evidence:
-        onset = incident.first_step
+        onset = onset_step(incident, members)
         attempts = frozenset(finding.attempt for finding in members)
         starts = [event for event in self._events["attempt_start"] if not attempts or event.attempt in attempts]
         start = starts[-1] if starts else None

@@ -11,7 +11,7 @@ from dataclasses import replace
 import pandas as pd
 
 from trainvitals.incidents.deciding import apart
-from trainvitals.incidents.symptoms import leading_rule
+from trainvitals.incidents.symptoms import leading_rule, onset_step
 from trainvitals.incidents.triage import DATA_WINDOW_STEPS, Evidence, triage
 from trainvitals.incidents.verdict import STOPPED_RULES, ControlFacts, Verdict, VerdictInputs, VerdictWord, main_incident, verdict
 from trainvitals.records import (
@@ -245,9 +245,9 @@ def _onset_ns(store: Store, run: str, facts: Facts, incident: Incident | None) -
     if incident is None:
         return None
     members = [finding for finding in facts.findings if finding.id in incident.finding_ids]
-    if incident.first_step is not None and members:
-        first = min(members, key=lambda finding: finding.first_step)
-        stored = store.time_of_step(run, first.attempt, incident.first_step)
+    if members:
+        first = next((one for one in members if one.id == incident.finding_ids[0]), members[0])
+        stored = store.time_of_step(run, first.attempt, first.first_step)
         if stored is not None:
             return stored
     return min((finding.time_ns for finding in members if finding.time_ns is not None), default=incident.opened_at_ns)
@@ -292,7 +292,7 @@ def checks_of(
         if finding.rule.endswith("_nonfinite") and not any(name in finding.rule for name, _ in seen):
             seen.append((finding.rule.removesuffix("_nonfinite"), "nan"))
     evidence = Evidence(
-        onset_step=incident.first_step,
+        onset_step=onset_step(incident, members),
         onset_ns=onset_ns or incident.opened_at_ns,
         attempt=attempt.number if attempt else None,
         attempt_first_step=attempt.first_step if attempt else None,

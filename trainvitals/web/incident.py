@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from trainvitals.incidents.first_suspect import action_words, suspect_words
-from trainvitals.incidents.symptoms import Symptom, leading_rule, symptom
+from trainvitals.incidents.symptoms import Symptom, leading_rule, onset_step, symptom
 from trainvitals.incidents.triage import Check, data_changes
 from trainvitals.incidents.verdict import STOPPED_RULES
 from trainvitals.records import Event, Finding, Incident, NodeSample
@@ -94,7 +94,7 @@ def incident_story(run: RunView, nodes: Sequence[NodeSample], incident: Incident
         event for event in [*run.events, *run.control_history] if event.kind in NEAR_KINDS and "validation_loss" not in event.data
     ]
     known += data_changes([event for event in run.events if event.kind == "data"])
-    near = [event for event in known if _is_near(event, onset_ns, incident.first_step, run.steps_per_s)]
+    near = [event for event in known if _is_near(event, onset_ns, began_at(run, incident), run.steps_per_s)]
     death = death_near(run.events, incident, findings)
     is_dead = death is None and bool(STOPPED_RULES & set(incident.rules))
     is_reading = is_dead and bool(
@@ -115,6 +115,11 @@ def incident_story(run: RunView, nodes: Sequence[NodeSample], incident: Incident
         changes,
         "" if changes is not None or attempt is None or is_first else nothing_changed(attempt.number, told),
     )
+
+
+def began_at(run: RunView, incident: Incident) -> int | None:
+    """The step of the time at which it opened; a rule that joined later may look further back."""
+    return onset_step(incident, run.findings)
 
 
 def _is_near(event: Event, onset_ns: int, onset_step: int | None, steps_per_s: float | None) -> bool:

@@ -7,7 +7,7 @@ from typing import Any
 
 from trainvitals.incidents.triage import BAD_NODE_STATES
 from trainvitals.incidents.verdict import Verdict, VerdictWord, gpu_hours
-from trainvitals.records import NodeSample, Severity
+from trainvitals.records import Incident, NodeSample, Severity
 from trainvitals.schema import THROUGHPUT_METRICS
 from trainvitals.web import format as fmt
 from trainvitals.web.stale import data_age_s, verdict_now
@@ -21,7 +21,7 @@ METRIC_LABELS: Mapping[str, str] = {
 ACTION_LABELS: Mapping[str, str] = {"pause": "Pause…", "resume": "Resume…", "checkpoint": "Checkpoint now…", "safe": "Roll back…"}
 
 
-def band(snapshot: Snapshot, run: RunView, now_ns: int, refresh_s: float) -> dict[str, Any]:
+def band(snapshot: Snapshot, run: RunView, now_ns: int, refresh_s: float, *, names_people: bool = True) -> dict[str, Any]:
     """The verdict band's view; ``snapshot`` tells whether the store can still be read."""
     verdict = verdict_now(snapshot, run, now_ns)
     facts = []
@@ -31,6 +31,10 @@ def band(snapshot: Snapshot, run: RunView, now_ns: int, refresh_s: float) -> dic
         facts.append(f"last step {fmt.step(run.last_step)}")
     if run.control.is_pending:
         facts.append(f"asked for: {run.control.desired}, not answered yet")
+    taken = taken_incident(run, verdict)
+    if taken is not None:
+        since = fmt.clock(taken.acknowledged_at_ns, run.settings.log_timezone, now_ns=now_ns)
+        facts.append(f"{taken.acknowledged_by[:80] if names_people else 'somebody'} has it since {since}")
     restart = "" if verdict.word is VerdictWord.RECOVERING else restart_fact(run, now_ns)
     if restart:
         facts.append(restart)
@@ -48,6 +52,11 @@ def band(snapshot: Snapshot, run: RunView, now_ns: int, refresh_s: float) -> dic
         "actions": band_actions(verdict, run),
         "is_thin": verdict.tone in ("ok", "info") and not verdict.decision and not verdict.automatic,
     }
+
+
+def taken_incident(run: RunView, verdict: Verdict) -> Incident | None:
+    """The open incident that the verdict is about, when somebody has it: whoever is woken second reads that first."""
+    return next((one for one in run.incidents if one.id == verdict.incident_id and one.is_open and one.acknowledged_by), None)
 
 
 def band_actions(verdict: Verdict, run: RunView) -> list[dict[str, Any]]:

@@ -19,8 +19,8 @@ _CHECKPOINTS = frozenset({"Verified checkpoint", "Safe checkpoint"})
 
 
 def band_view(snapshot: Snapshot, run: RunView, now_ns: int, refresh_s: float, language: str) -> dict[str, Any]:
-    """The verdict without what is asked of anybody: no buttons, no decision."""
-    view = band(snapshot, run, now_ns, refresh_s) | {"actions": [], "decision": ""}
+    """The verdict without what is asked of anybody: no buttons, no decision. No names of people: who has the link is not known."""
+    view = band(snapshot, run, now_ns, refresh_s, names_people=False) | {"actions": [], "decision": ""}
     view["is_thin"] = view["tone"] in ("ok", "info") and not view["automatic"]
     if language == "zh":
         view |= wall_zh.band(snapshot, run, now_ns) | {"words": wall_words.BAND["zh"]}

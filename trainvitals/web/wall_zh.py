@@ -14,6 +14,7 @@ from trainvitals.incidents.triage import BAD_NODE_STATES
 from trainvitals.incidents.verdict import WATCH_SILENT_S, VerdictWord
 from trainvitals.records import Finding, Incident, NodeSample
 from trainvitals.web import format as fmt
+from trainvitals.web.present import taken_incident
 from trainvitals.web.stale import verdict_now
 from trainvitals.web.view import RunView, Snapshot
 
@@ -46,6 +47,9 @@ def band(snapshot: Snapshot, run: RunView, now_ns: int) -> dict[str, Any]:
         facts.append(f"{'第' if verdict.word is VerdictWord.HEALTHY else '最后一步：第'} {fmt.step(run.last_step)} 步")
     if run.control.is_pending:
         facts.append("已发出请求，等待训练进程响应")
+    taken = taken_incident(run, verdict)
+    if taken is not None:
+        facts.append(f"已有人接手（{fmt.clock(taken.acknowledged_at_ns, run.settings.log_timezone, now_ns=now_ns)} 起）")
     if run.supervisor.state == "held":
         facts.append("守护进程已停止自动重启，等待人工恢复")
     return {
