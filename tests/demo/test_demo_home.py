@@ -94,6 +94,7 @@ def test_the_plan_starts_the_dashboard_and_the_trainer_first_and_leaves_the_user
     path = str(config.write_settings(home, 8600))
     children = demo_command.plan(home, settings.load(path, environ={}), path)
     assert [child.name for child in children] == ["dashboard", "supervisor", "watch demo", "gpu collector", "simulated nodes"]
+    assert [child.name for child in children if child.ends_first] == ["watch demo"], "a demo that is ended pages nobody"
     assert [child.restart for child in children] == [True, False, True, True, True]
     for child in children:
         assert {name for name in child.env if name.startswith("TRAINVITALS_")} == {"TRAINVITALS_CONFIG"}

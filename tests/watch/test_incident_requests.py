@@ -74,7 +74,7 @@ def test_an_acknowledgement_of_nothing_is_refused_in_words(bench, data):
 
 def test_a_silence_is_kept_over_restarts_and_ends(bench):
     answer = ask(bench, SILENCE, rules=["loss_*", "breaker_*"], up_to="critical", seconds=3600, comment="new data, ticket 5")
-    assert answer.outcome == "applied" and "Silent until" in answer.sentence
+    assert answer.outcome == "applied" and "Silent until" in answer.sentence and " UTC: " in answer.sentence
     bench.start()
     assert sick(bench).silenced_until_ns is not None
     assert not any("incident opened" in sentence for sentence in bench.said)

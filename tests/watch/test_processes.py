@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -90,6 +91,34 @@ def test_children_are_ended_with_the_supervisor(supervised):
             os.kill(pid, 0)
 
 
+ENDS_LAST = """
+import os, select, signal, sys
+def end(*_):
+    select.select([], [], [], float(sys.argv[3]))
+    open(sys.argv[1] + ".seen", "w").write(str(os.path.exists(sys.argv[2] + ".seen")))
+    sys.exit(0)
+signal.signal(signal.SIGTERM, end)
+open(sys.argv[1], "w").close()
+while True:
+    signal.pause()
+"""
+
+
+def test_who_watches_is_gone_before_the_others_are_told_to_end(supervised, tmp_path):
+    first, last = tmp_path / "first", tmp_path / "last"
+    watcher = child("watch", [sys.executable, "-c", ENDS_LAST, str(first), str(last), "0.5"], ends_first=True)
+    trainer = child("trainer", [sys.executable, "-c", ENDS_LAST, str(last), str(first), "0"])
+    supervisor, _clock, _said = supervised(trainer, watcher)
+    supervisor.turn()
+    for _ in range(1_200):
+        if first.exists() and last.exists():
+            break
+        select.select([], [], [], 0.05)
+    supervisor.end_children()
+    assert (tmp_path / "first.seen").read_text() == "False", "the trainer still ran when the watchdog ended"
+    assert (tmp_path / "last.seen").read_text() == "True"
+
+
 def test_output_goes_to_the_log_file(supervised, tmp_path):
     log = tmp_path / "logs" / "child.log"
     supervisor, _clock, _said = supervised(child(argv=[sys.executable, "-c", "print('hello')"], restart=False, log_path=str(log)))
@@ -114,7 +143,6 @@ run_children([Child("c", [sys.executable, "-c", "import os,signal; open({str(tmp
     supervisor.kill()
     supervisor.wait()
     supervisor.stdout.close()
-    import select
 
     pid = None
     for _ in range(200):

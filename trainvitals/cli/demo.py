@@ -100,7 +100,8 @@ def plan(
     return [
         ours(dashboard_child(settings, config)),
         Child("supervisor", trainer, environment, restart=False, log_path=str(home.logs / "supervisor.log")),
-        *(ours(child) for child in watch_children(settings, config)),
+        # A demo that is ended is no dead run: whoever watches it is gone before the trainer, and pages nobody.
+        *(replace(ours(child), ends_first=True) for child in watch_children(settings, config)),
         ours(gpu_child(config)),
         Child("simulated nodes", nodes, environment, log_path=str(home.logs / "simulated-nodes.log")),
     ]

@@ -9,9 +9,10 @@ from __future__ import annotations
 import fnmatch
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any
 
-from trainvitals.control.document import checked_text, to_rfc3339
+from trainvitals.control.document import checked_text
 from trainvitals.control.requests import WatchRequest
 from trainvitals.errors import InputError
 from trainvitals.identity import event_id
@@ -64,7 +65,7 @@ def silenced(
     run: str, request: WatchRequest, silence: Silence, changed: Sequence[Incident], last_step: int | None
 ) -> tuple[Event, str]:
     """(the event, what is answered)."""
-    until = to_rfc3339(silence.until_ns // 10**9 * 10**9)
+    until = f"{datetime.fromtimestamp(silence.until_ns // 10**9, UTC):%Y-%m-%d %H:%M:%S} UTC"
     comment = mask_cut_text(silence.comment, MAX_COMMENT)
     data = {
         "silence": silence.id, "until_ns": silence.until_ns, "rules": list(silence.rules), "families": list(silence.families),

@@ -28,7 +28,7 @@ STOP_WAIT_S = 10.0
 @dataclass(frozen=True)
 class Child:
     """One process. ``restart``: start it again when it dies. ``log_path``: where stdout and stderr go, None = the terminal.
-    ``cwd``: working directory, None = this process's own."""
+    ``cwd``: working directory, None = this process's own. ``ends_first``: it is gone before the others are told to end."""
 
     name: str
     argv: Sequence[str]
@@ -36,6 +36,7 @@ class Child:
     restart: bool = True
     log_path: str | None = None
     cwd: str | None = None
+    ends_first: bool = False
 
 
 @dataclass
@@ -92,16 +93,9 @@ class Supervisor:
         return 0
 
     def end_children(self) -> None:
-        """SIGTERM to all, SIGKILL to those that do not end in time."""
-        alive = [r.process for r in self._running if r.process is not None and r.process.poll() is None]
-        for process in alive:
-            process.terminate()
-        for process in alive:
-            try:
-                process.wait(STOP_WAIT_S)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+        """SIGTERM to all, SIGKILL to those that do not end in time; those that end first before the others hear of it."""
+        for ends_first in (True, False):
+            _end([r.process for r in self._running if r.process is not None and r.child.ends_first is ends_first])
         for running in self._running:
             if running.log is not None:
                 running.log.close()
@@ -141,6 +135,18 @@ class Supervisor:
     def _back_off(running: _Running, now_s: float) -> None:
         running.start_at_s = now_s + running.back_off_s
         running.back_off_s = min(2 * running.back_off_s, LONGEST_BACK_OFF_S)
+
+
+def _end(processes: Sequence[subprocess.Popen[bytes]]) -> None:
+    alive = [process for process in processes if process.poll() is None]
+    for process in alive:
+        process.terminate()
+    for process in alive:
+        try:
+            process.wait(STOP_WAIT_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
 
 
 def run_children(children: Sequence[Child], clock: Clock | None = None, on_ready: Callable[[], None] | None = None) -> int:
