@@ -11,7 +11,7 @@ from pages._shared.who import identity, is_operator
 from trainvitals.web import format as fmt
 from trainvitals.web.actions import Outcome
 from trainvitals.web.alert_actions import send_again
-from trainvitals.web.alerts_view import AlertsView, silences_now
+from trainvitals.web.alerts_view import AlertsView, TargetView, silences_now, state_words
 from trainvitals.web.process import alert_peer
 
 OUTCOME_KEY = "tv_alerts_outcome"
@@ -29,7 +29,7 @@ def targets_frame(view: AlertsView, seen: Look) -> pd.DataFrame:
     return pd.DataFrame(
         {
             "target": [one.name for one, _ in shown],
-            "state": [TARGET_STATES.get(one.state, one.state) for one, _ in shown],
+            "state": [_state(one, seen) for one, _ in shown],
             "pages": ["yes" if one.pages else "no" for one, _ in shown],
             "kind": [one.kind for one, _ in shown],
             "severities": [", ".join(one.severities) for one, _ in shown],
@@ -40,6 +40,11 @@ def targets_frame(view: AlertsView, seen: Look) -> pd.DataFrame:
             "last error": [health.error for _, health in shown],
         }
     )
+
+
+def _state(target: TargetView, seen: Look) -> str:
+    mark = TARGET_STATES.get(target.state, target.state).split()[0]
+    return f"{mark} {state_words(target, the_poller().settings.alert_targets.get(target.name), seen.now_ns)}"
 
 
 def messages_frame(messages: list, seen: Look) -> pd.DataFrame:

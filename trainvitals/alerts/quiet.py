@@ -23,6 +23,14 @@ def is_quiet(target: TargetSettings, wall_ns: int) -> bool:
     return start <= minute < end if start < end else minute >= start or minute < end
 
 
+def held_until(target: TargetSettings, wall_ns: int) -> str:
+    """``07:00 (Asia/Shanghai)`` while what is not critical waits, which the watchdogs keep and no outbox knows; "" when nothing waits."""
+    span = quiet_minutes(target.quiet_hours)
+    if span is None or not is_quiet(target, wall_ns):
+        return ""
+    return f"{span[1] // 60 % 24:02d}:{span[1] % 60:02d} ({target.quiet_timezone})"
+
+
 def day(target: TargetSettings, wall_ns: int) -> str:
     """The day that a summary belongs to: it changes at the end of the quiet hours, without them at nine in the morning."""
     span = quiet_minutes(target.quiet_hours)

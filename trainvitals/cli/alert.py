@@ -16,6 +16,7 @@ from trainvitals.alerts.http import TIMEOUT_S
 from trainvitals.alerts.notice import Notice, NoticeKind, Verb
 from trainvitals.alerts.outbox import Outbox
 from trainvitals.alerts.outbox_rows import Attempt, Message, TargetHealth, message_id
+from trainvitals.alerts.quiet import held_until
 from trainvitals.alerts.sender import Delivery
 from trainvitals.clock import SystemClock
 from trainvitals.errors import InputError, StoreUnavailable
@@ -173,7 +174,9 @@ def _target_line(settings: Settings, health: TargetHealth) -> str:
     else:
         state = f"last delivered {_time(health.last_ok_ns)}" if health.last_ok_ns is not None else "never used"
     kind = settings.alert_targets[health.name].kind
-    return _printable(f"{health.name} ({kind}): {state}; {health.waiting:,} waiting, {health.dead:,} not delivered")
+    until = held_until(settings.alert_targets[health.name], time.time_ns())
+    held = f"; quiet hours: what is not critical is held by the watchdog until {until}" if until else ""
+    return _printable(f"{health.name} ({kind}): {state}; {health.waiting:,} waiting, {health.dead:,} not delivered{held}")
 
 
 def _message_line(message: Message) -> str:

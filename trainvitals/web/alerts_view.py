@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from trainvitals.alerts.outbox_rows import Message, TargetHealth
+from trainvitals.alerts.quiet import held_until
 from trainvitals.records import Event
 from trainvitals.settings import Settings, TargetSettings
 
@@ -78,6 +79,12 @@ def banner_of(
         named = ", ".join(alone[:3]) + (f" and {len(alone) - 3:,} more" if len(alone) > 3 else "")
         return f"Nobody is paged for {named}: no alert target that takes critical messages names it under runs."
     return ""
+
+
+def state_words(view: TargetView, target: TargetSettings | None, now_ns: int) -> str:
+    """``works``, and until when quiet hours hold back what is not critical: nothing else on the page shows what waits there."""
+    until = held_until(target, now_ns) if target is not None else ""
+    return f"{view.state}; quiet, all but critical is held until {until}" if until else view.state
 
 
 @dataclass(frozen=True, slots=True)
