@@ -19,7 +19,7 @@ _NONCE_KEY = "tv_people_nonce"
 def people(incident: Incident, seen: Look) -> None:
     """Who has it, and the buttons for an operator."""
     with st.container(key="tv-strong-people"):
-        for sentence in words(incident, seen.zone, seen.now_ns):
+        for sentence in words(incident, seen.zone, seen.now_ns, silences_of(seen.run.events, seen.now_ns)):
             st.text(sentence)
     if incident.is_open:
         name_line(seen)

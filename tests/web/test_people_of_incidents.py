@@ -39,6 +39,13 @@ def test_who_has_it_and_how_long_it_is_silent_are_sentences():
     assert len(words(an_incident(silenced_until_ns=NOW - 1), "UTC", NOW)) == 1
 
 
+def test_a_silenced_incident_says_who_silenced_it_and_why():
+    silent = an_incident(silenced_until_ns=NOW + HOUR_NS, severity=Severity.WARNING)
+    assert words(silent, "UTC", NOW, silences_of([asked()], NOW))[1].endswith("nobody is told of it. ana says why: planned")
+    other = silences_of([asked(rules=["straggler"])], NOW)
+    assert words(silent, "UTC", NOW, other)[1].endswith("nobody is told of it."), "one of another rule says nothing of this"
+
+
 def test_silences_are_those_that_last_and_were_not_ended():
     ended = Event("silence", NOW + 2, data={"silence": "s1", "end": "s1"})
     other = asked("s2", NOW + 1)

@@ -35,8 +35,8 @@ class Sent:
     what: str
 
 
-def words(incident: Incident, zone: str, now_ns: int) -> list[str]:
-    """Who has it and until when it is silent, a sentence each; empty when nobody did anything."""
+def words(incident: Incident, zone: str, now_ns: int, silences: Sequence[Silence] = ()) -> list[str]:
+    """Who has it, and until when it is silent, by whom and why (silences: of the run), a sentence each; empty when nobody did anything."""
     said = []
     if incident.acknowledged_by:
         note = f": {incident.acknowledged_note}" if incident.acknowledged_note else ""
@@ -45,7 +45,9 @@ def words(incident: Incident, zone: str, now_ns: int) -> list[str]:
     elif incident.is_open and incident.severity is not Severity.INFO:
         said.append("Nobody has it yet.")
     if incident.silenced_until_ns is not None and incident.is_open and now_ns < incident.silenced_until_ns:
-        said.append(f"Silenced until {fmt.moment(incident.silenced_until_ns, zone, now_ns=now_ns)}: nobody is told of it.")
+        own = next((one for one in silences if one.until_ns == incident.silenced_until_ns and one.covers(incident, now_ns)), None)
+        why = f" {own.by} says why: {own.comment}" if own is not None else ""
+        said.append(f"Silenced until {fmt.moment(incident.silenced_until_ns, zone, now_ns=now_ns)}: nobody is told of it.{why}")
     return said
 
 
