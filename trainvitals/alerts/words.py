@@ -16,12 +16,15 @@ from trainvitals.alerts.notice import REFUSALS, Item, Notice, NoticeKind, Suspec
 from trainvitals.alerts.text import cut, cut_middle, finite, number, numbers, percent, plain, whole
 from trainvitals.incidents.amounts import gpu_hours, span
 from trainvitals.incidents.symptoms import symptom
+from trainvitals.records import Severity
 
 #: What a phone shows of a message before it is opened.
 HEADLINE_CHARACTERS = 110
 LINE_CHARACTERS = 600
 #: A run's name in a headline: in full where it fits, then cut to these.
 NAME_CHARACTERS = (40, 24, 12)
+#: Where a person asks first whether there is a way back.
+_GOES_BACK = frozenset({Verb.TRAINING_SICK, Verb.STOPPED, Verb.PAUSED})
 _BETWEEN_CHINESE = re.compile(r"(?<=[\u4e00-\u9fff]) (?=[\u4e00-\u9fff])")
 #: Rules whose value is a time in seconds.
 _IN_SECONDS = frozenset({"stall", "checkpoint_stuck", "checkpoint_blocking"})
@@ -155,6 +158,8 @@ def _tails(notice: Notice, *, is_chinese: bool) -> list[str]:
     tails = []
     if notice.safe_step is not None:
         tails.append(f"{'安全 checkpoint' if is_chinese else 'safe checkpoint'} {notice.safe_step:,}")
+    elif notice.verb in _GOES_BACK and notice.severity is Severity.CRITICAL and _is_trouble(notice):
+        tails.append("无安全 checkpoint" if is_chinese else "no safe checkpoint")  # it decides whether somebody gets up
     cost = _cost(notice, is_chinese=is_chinese)
     if notice.gpus:
         gpus = f"{notice.gpus:,} {'张 GPU' if is_chinese else 'GPU' if notice.gpus == 1 else 'GPUs'}"
