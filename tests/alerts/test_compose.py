@@ -159,3 +159,22 @@ def test_nothing_is_guessed_of_costs():
 def test_a_rule_cannot_leave_its_place_in_the_runbooks_address():
     assert runbook("https://wiki/{rule}?x=1", "../../etc?a=b") == "https://wiki/..%2F..%2Fetc%3Fa%3Db?x=1"
     assert runbook("", "loss_spike") == ""
+
+
+def test_a_death_that_joins_a_slow_run_tells_its_own_time_and_a_recovery_is_as_long_as_the_trouble_was():
+    slow = replace(SPIKE, id="s", rule="throughput_drop", family="throughput", first_step=12_275)
+    death = replace(
+        slow,
+        id="d",
+        rule="run_dead",
+        family="liveness",
+        severity=Severity.CRITICAL,
+        first_step=14_330,
+        time_ns=T_NS + 184 * 10**9,
+    )
+    incident = replace(INCIDENT, rules=(slow.rule, death.rule), finding_ids=("s", "d"), family="time", first_step=12_275)
+    told = compose(replace(CHANGE, incident=incident, rule="run_dead"), replace(KNOWN, findings=(slow, death)))
+    assert (told.verb, told.step, told.opened_at_ns) == (Verb.STOPPED, 14_330, T_NS + 184 * 10**9)
+    over = replace(INCIDENT, closed_at_ns=T_NS + 3 * 10**9)
+    told = compose(replace(CHANGE, incident=over, kind=ChangeKind.RECOVERED, at_ns=T_NS + 123 * 10**9), KNOWN)
+    assert "(after 3 s)" in headline(told)

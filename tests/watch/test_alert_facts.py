@@ -108,3 +108,13 @@ def test_memory_and_state_are_bounded_whatever_a_log_says():
 def test_control_files_that_cannot_be_read_are_said():
     made = AlertFacts(SETTINGS, SETTINGS.runs[0], lambda run_dir, now_ns: unreadable("The control files cannot be read."))
     assert made.known(INCIDENT, Seen(), 0).control == "The control files cannot be read."
+
+
+def test_a_trainer_that_is_gone_is_not_said_to_be_running():
+    made = trained(facts())
+    death = replace(FINDING, id="d", rule="run_dead", family="liveness", is_open=True)
+    made.found(death)
+    incident = replace(INCIDENT, family="time", rules=("run_dead",), finding_ids=("d",))
+    assert made.known(incident, Seen(339), 0).control == "The trainer has ended; it last said: it is running."
+    made.found(replace(death, is_open=False))
+    assert made.known(incident, Seen(339), 0).control == "It is running."

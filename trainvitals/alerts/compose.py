@@ -12,7 +12,7 @@ from trainvitals.alerts.text import plain
 from trainvitals.incidents.change import ChangeKind, IncidentChange
 from trainvitals.incidents.deciding import HUNG_RULES, STOPPED_RULES, is_about_training, is_slow
 from trainvitals.incidents.rollback import Rollback
-from trainvitals.incidents.symptoms import symptom
+from trainvitals.incidents.symptoms import OF_ITS_OWN, symptom
 from trainvitals.incidents.triage import Check
 from trainvitals.masking import mask_text
 from trainvitals.records import Finding, Incident, Severity
@@ -75,7 +75,7 @@ def compose(change: IncidentChange, known: Known) -> Notice:
         id=notice_id(f"{incident.id}@{incident.opened_at_ns}", kind.value, change.number), kind=kind, number=change.number, run=incident.run,
         incident_id=incident.id, family=incident.family, severity=incident.severity,
         verb=verb(incident, known.findings, is_paused=known.is_paused, is_over=is_over), rule=rule, rules=incident.rules,
-        what=plain(mask_text(what), WHAT_CHARACTERS), at_ns=change.at_ns, opened_at_ns=incident.opened_at_ns,
+        what=plain(mask_text(what), WHAT_CHARACTERS), at_ns=_told_of_ns(change, rule), opened_at_ns=_began_ns(incident, lead, is_over=is_over),
         step=lead.first_step if lead is not None else incident.first_step,
         value=lead.value if lead is not None else None, expected=lead.expected if lead is not None else None,
         safe_step=safe.step if safe is not None else None,
@@ -86,6 +86,21 @@ def compose(change: IncidentChange, known: Known) -> Notice:
         acknowledged_by=plain(change.by, 100), runbook_url=runbook(known.runbook_url, rule),
         link=incident_link(known.public_url, incident, last), audit_head=known.audit_head,
     )  # fmt: skip
+
+
+def _began_ns(incident: Incident, lead: Finding | None, *, is_over: bool) -> int:
+    """A death, or a loss that is no number, joins what was wrong before it; the message tells of it alone."""
+    is_own = lead is not None and (lead.rule in _STOPPED or (lead.rule in OF_ITS_OWN and not is_over))
+    own_ns = lead.time_ns if lead is not None and is_own and lead.time_ns is not None else incident.opened_at_ns
+    return max(incident.opened_at_ns, own_ns)
+
+
+def _told_of_ns(change: IncidentChange, rule: str) -> int:
+    """An end is told when it has lasted for a while, which is no part of the trouble; over is a death with the first step after it."""
+    closed_ns = change.incident.closed_at_ns
+    if change.kind is not ChangeKind.RECOVERED or closed_ns is None or rule in _STOPPED:
+        return change.at_ns
+    return min(closed_ns, change.at_ns)
 
 
 def leading(rule: str, incident: Incident, findings: Sequence[Finding]) -> Finding | None:

@@ -103,7 +103,7 @@ class AlertFacts:
         return Known(
             findings=members, checks=triage(rule, self._evidence(incident, members)), rollback=seen.rollback, last_step=seen.last_step,
             step_s=seen.step_s, gpus=self._run.gpus, gpu_hour_price=self._run.gpu_hour_price,
-            is_paused=control.state in ("paused", "pausing"), breaker=self._breaker(incident, members, seen), control=control.sentence,
+            is_paused=control.state in ("paused", "pausing"), breaker=self._breaker(incident, members, seen), control=_control(control, members),
             public_url=self._settings.dashboard.public_url, runbook_url=self._settings.alerts.runbook_url, audit_head=self._audit_head,
         )  # fmt: skip
 
@@ -177,6 +177,14 @@ class AlertFacts:
         if told or not seen.breaker or not is_about_training(rules):
             return told
         return "It is off for this run." if seen.breaker == "off" else f"It is {seen.breaker} and has not tripped."
+
+
+def _control(control: ControlState, members: Iterable[Finding]) -> str:
+    """A trainer that is gone told that it was running until then: until its heartbeat is late, only its death says better."""
+    is_gone = any(one.is_open and one.rule in STOPPED_RULES for one in members)
+    if not is_gone or control.state in ("stopped", "silent", "not_wired", "unreadable"):
+        return control.sentence
+    return f"The trainer has ended; it last said: {control.sentence[:1].lower()}{control.sentence[1:]}"
 
 
 def _usual(values: Iterable[float | None]) -> float | None:
