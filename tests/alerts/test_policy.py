@@ -65,6 +65,7 @@ def test_an_incident_that_was_told_as_critical_is_not_told_again_as_escalated():
     policy = Policy({"pager": PAGER})
     assert len(policy.take(notice("opened"), at(0))) == 1
     assert policy.take(notice("escalated"), at(1)) == []
+    assert len(policy.take(notice("escalated"), at(2), is_apart=True)) == 1, "another trouble joined it"
 
 
 def test_quiet_hours_keep_what_is_not_critical_and_end_in_one_summary():

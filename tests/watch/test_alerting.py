@@ -11,6 +11,8 @@ import pytest
 from trainvitals.alerts.outbox import Outbox
 from trainvitals.alerts.words import headline
 from trainvitals.clock import ManualClock
+from trainvitals.control.inbox import submit
+from trainvitals.control.requests import ACKNOWLEDGE
 from trainvitals.errors import StoreUnavailable
 from trainvitals.settings import parse
 from trainvitals.store.sqlite import SqliteStore
@@ -274,3 +276,23 @@ def test_evidence_that_cannot_be_collected_keeps_no_page_back(night, monkeypatch
     night.watchdog.turn()
     assert night.told() == ["opened"]
     assert night.alerting.faults == 1
+
+
+def test_a_loss_that_is_no_number_after_a_spike_that_somebody_has_is_told_with_its_own_words(night):
+    night.begin()
+    night.train(0, 600)
+    night.watchdog.turn()
+    night.train(600, 60, 8.0)
+    night.pass_time(1, 3)
+    before = night.notices()
+    assert {notice.rule for notice in before} <= {"loss_spike", "loss_divergence"} and before[-1].severity == "critical"
+    incident = before[-1].incident_id
+    had = {"incident": incident, "note": "at it"}
+    submit(night.dir, "llama-70b", kind=ACKNOWLEDGE, by="ana", source="cli", data=had, clock=night.clock)
+    night.pass_time(1, 3)
+    night.notices()
+    night.train(660, 5, math.nan)
+    night.pass_time(1, 3)
+    (notice,) = night.notices()
+    assert (notice.kind, notice.rule, notice.incident_id) == ("escalated", "loss_nonfinite", incident)
+    assert headline(notice).startswith("TRAINING-SICK llama-70b: loss is NaN")

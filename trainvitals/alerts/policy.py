@@ -80,11 +80,13 @@ class Policy:
         self._summaries: dict[str, int] = {}
         self.forgotten = 0
 
-    def take(self, notice: Notice, now: Now, *, silenced_until_ns: int = 0, is_healed: bool = False) -> list[Delivery]:
+    def take(
+        self, notice: Notice, now: Now, *, silenced_until_ns: int = 0, is_healed: bool = False, is_apart: bool = False
+    ) -> list[Delivery]:
         """What is to be delivered now because of ``notice``. silenced_until_ns: UTC, 0 = no silence covers its incident. is_healed:
-        it was over before anybody was told, so it is a line of the day's summary."""
+        it was over before anybody was told, so it is a line of the day's summary. is_apart: who was told of something as grave is told."""
         if notice.kind in _NEWS:
-            return self._news(notice, now, silenced_until_ns)
+            return self._news(notice, now, silenced_until_ns, is_apart=is_apart)
         if notice.kind is NoticeKind.ACKNOWLEDGED:
             known = self._open.get(notice.incident_id)
             if known is None:
@@ -150,7 +152,7 @@ class Policy:
 
     # -- news --------------------------------------------------------------------------------------------------------------
 
-    def _news(self, notice: Notice, now: Now, silenced_until_ns: int) -> list[Delivery]:
+    def _news(self, notice: Notice, now: Now, silenced_until_ns: int, *, is_apart: bool) -> list[Delivery]:
         known = self._open.get(notice.incident_id)
         if known is None or notice.kind is NoticeKind.REOPENED:
             known = _Open(notice)
@@ -164,14 +166,14 @@ class Policy:
             known.is_held = True
             return []
         known.is_held = False
-        return self._to_wanting(known, notice, now)
+        return self._to_wanting(known, notice, now, is_apart=is_apart)
 
-    def _to_wanting(self, known: _Open, notice: Notice, now: Now) -> list[Delivery]:
+    def _to_wanting(self, known: _Open, notice: Notice, now: Now, *, is_apart: bool = False) -> list[Delivery]:
         due = []
         # A second target that was called in hears the rest of it, whatever it wants otherwise.
         for name in dict.fromkeys((*self._wanting(notice), *known.told)):
             told = known.told.get(name)
-            if name in self._targets and (told is None or told.severity.rank < notice.severity.rank):
+            if name in self._targets and (is_apart or told is None or told.severity.rank < notice.severity.rank):
                 due += self._tell(name, notice, now, known)
         return due
 

@@ -90,7 +90,14 @@ class IncidentEngine:
         return changed + self._marked_anew(wall_ns) if self.silences.expire(wall_ns) else changed
 
     def hear(self, event: Event, age_ns: int = 0) -> None:
-        """What the supervisor says of its restarts; other events are passed over. age_ns: how long ago it said so."""
+        """What the supervisor says of its restarts, and that the trainer is paused as the breaker asked; other events are passed over.
+        age_ns: how long ago it said so."""
+        is_pause = (
+            event.kind == "control" and event.data.get("state") in ("paused", "parked") and event.data.get("source") == "breaker"
+        )
+        for told in self._told.values() if is_pause else ():
+            if "breaker_trip" in told.incident.rules and told.incident.severity is Severity.CRITICAL:
+                told.paused()
         if self._now_ns is not None:
             self._mending.hear(event, self._now_ns - age_ns)
 
@@ -118,7 +125,7 @@ class IncidentEngine:
             for change in told.at(Situation(now_ns, mending, wait_ns, silence is not None, is_live, is_paced)):
                 changes.append(change)
                 if change.kind in (ChangeKind.OPENED, ChangeKind.ESCALATED, ChangeKind.REOPENED):
-                    self._pacing.told(change.incident, change.rule, now_ns)
+                    self._pacing.told(change.incident, change.rule, now_ns, is_return=change.kind is ChangeKind.REOPENED)
             if told.is_over and not is_live:
                 self._ended[identifier] = self._told.pop(identifier).numbers
                 while len(self._ended) > MAX_ENDED:

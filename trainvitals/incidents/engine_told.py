@@ -7,13 +7,13 @@ second message; each return makes it wait longer.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from trainvitals.incidents.change import ChangeKind, IncidentChange
 from trainvitals.incidents.grouping import incident_from_mapping
 from trainvitals.incidents.mending import HANGS, MENDABLE, Mending
-from trainvitals.incidents.symptoms import leading_rule
+from trainvitals.incidents.symptoms import OF_ITS_OWN, leading_rule
 from trainvitals.records import Finding, Incident, Severity
 
 #: Each return of the trouble doubles the wait for its end, so often; and it is never longer than this.
@@ -23,6 +23,8 @@ LONGEST_WAIT_NS = 30 * 60 * 10**9
 MISSED_NS = 30 * 60 * 10**9
 #: Trouble that comes again and again is told less often, but not later than this: it may not go away this time.
 PACED_NS = 10 * 60 * 10**9
+#: Not a rule, so no rule's name: the breaker paused the run.
+PAUSE = "a pause by the breaker"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +47,7 @@ class Told:
 
     since_ns: when it began or became graver; closed_ns: both by the engine's clock. loud: rule -> the gravest it was. has_stepped: steps were made after it closed.
     was_gone: its end was told before, so what comes now is a return. late_ns: how long it had been over when that was read.
+    apart: what is told for itself also where something as grave was told before, by name; apart_told: those that were.
     """
 
     incident: Incident
@@ -58,12 +61,24 @@ class Told:
     loud: dict[str, Severity] = field(default_factory=dict)
     numbers: dict[str, int] = field(default_factory=dict)
     late_ns: int = 0
+    apart: list[str] = field(default_factory=list)
+    apart_told: list[str] = field(default_factory=list)
+
+    def paused(self) -> None:
+        """The breaker paused the run because of it."""
+        if self.incident.is_open and PAUSE not in self.apart:
+            self.apart.append(PAUSE)
 
     def take(self, incident: Incident, finding: Finding | None, now_ns: int, wall_ns: int | None = None) -> None:
         """The incident as it is now, and the finding that made it so. wall_ns: UTC, by which its own times are; now_ns when not given."""
+        if self.is_over and incident.is_open:  # it comes back: what was told then is told anew
+            self.apart, self.apart_told = [], []
         if finding is not None:
             before = self.loud.get(finding.rule, Severity.INFO)
             self.loud[finding.rule] = max(before, finding.severity, key=lambda severity: severity.rank)
+            is_apart = finding.rule in OF_ITS_OWN and finding.is_open and finding.severity is Severity.CRITICAL
+            if is_apart and finding.rule not in self.apart:
+                self.apart.append(finding.rule)
         is_worse = incident.severity.rank > self.incident.severity.rank
         was_open, self.incident = self.incident.is_open, incident
         if incident.is_open:
@@ -91,8 +106,9 @@ class Told:
         if self.told is None:
             yield from self._first(situation)
         elif self.incident.severity.rank > self.told.rank and not self._is_held(situation, self.incident.severity):
-            self.told = self.incident.severity
-            yield self._change(ChangeKind.ESCALATED, now_ns)
+            yield self._news(ChangeKind.ESCALATED, now_ns)
+        elif self.incident.is_open and self.apart != self.apart_told and not self._is_held(situation, Severity.CRITICAL):
+            yield replace(self._news(ChangeKind.ESCALATED, now_ns), is_apart=True)
         if self.told is not None and not self.is_over and self._is_gone(situation):
             self.is_over = True
             yield self._change(ChangeKind.RECOVERED, now_ns)
@@ -107,8 +123,7 @@ class Told:
             self.is_over = True
             yield self._change(ChangeKind.RECOVERED, now_ns, is_healed=True)
         elif not self._is_held(situation, Severity.WARNING):
-            self.told = self.incident.severity
-            yield self._change(ChangeKind.REOPENED if self.was_gone else ChangeKind.OPENED, now_ns)
+            yield self._news(ChangeKind.REOPENED if self.was_gone else ChangeKind.OPENED, now_ns)
         elif self._is_gone(situation):
             self.is_over = True
             is_mended = self.has_stepped or not MENDABLE & set(self.loud)  # else a newer death took its place
@@ -138,6 +153,10 @@ class Told:
         wait_ns = min(situation.wait_ns << min(self.returns, DOUBLINGS), max(LONGEST_WAIT_NS, situation.wait_ns))
         return situation.now_ns - self.closed_ns >= wait_ns
 
+    def _news(self, kind: ChangeKind, now_ns: int) -> IncidentChange:
+        self.told, self.apart_told = self.incident.severity, list(self.apart)
+        return self._change(kind, now_ns)
+
     def _change(self, kind: ChangeKind, now_ns: int, *, is_healed: bool = False) -> IncidentChange:
         number = self.numbers[kind.value] = self.numbers.get(kind.value, 0) + 1
         by = self.incident.acknowledged_by if kind is ChangeKind.ACKNOWLEDGED else ""
@@ -145,10 +164,11 @@ class Told:
 
     @property
     def rule(self) -> str:
-        """The rule that leads it: of the gravest the first, never what was only done about it."""
+        """The rule that leads it: of the gravest the first, never what was only done about it; a trouble of its own before both."""
         gravest = max((severity.rank for severity in self.loud.values()), default=0)
         loudest = [rule for rule in self.incident.rules if self.loud.get(rule, Severity.INFO).rank == gravest]
-        return leading_rule((), loudest or self.incident.rules)
+        own = [rule for rule in loudest if rule in OF_ITS_OWN]
+        return leading_rule((), own or loudest or self.incident.rules)
 
     def to_state(self) -> dict[str, Any]:
         """JSON values only."""
@@ -165,5 +185,7 @@ class Told:
                 "told": None if told is None else Severity(told),
                 "loud": {rule: Severity(value) for rule, value in state["loud"].items()},
                 "numbers": dict(state["numbers"]),
+                "apart": list(state.get("apart", ())),
+                "apart_told": list(state.get("apart_told", ())),
             }
         )

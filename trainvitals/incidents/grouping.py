@@ -13,6 +13,7 @@ from types import MappingProxyType
 from typing import Any
 
 from trainvitals.identity import event_id
+from trainvitals.incidents.symptoms import OF_ITS_OWN
 from trainvitals.records import Finding, Incident, Severity
 
 MERGE_STEPS = 200
@@ -50,6 +51,7 @@ class _Live:
     last_ns: int
     titled_by: str = ""  # the finding that told the cause of a death
     led_by: str = ""  # the finding whose words are the title
+    own: str = ""  # the finding of a trouble of its own, which has the title while it is open
     is_down: bool = False  # the trainer ended, and no step was made since
 
 
@@ -79,8 +81,12 @@ class Grouper:
         is_cause = "cause" in finding.data
         is_first = not incident.finding_ids or finding.id == incident.finding_ids[0]
         is_gravest = finding.severity.rank >= incident.severity.rank
-        leads = is_cause or worse or (is_first and is_gravest) or is_longer_title or finding.id == live.led_by
+        is_own = finding.rule in OF_ITS_OWN and is_gravest and finding.is_open
+        own = finding.id if is_own else live.own
+        leads = is_cause or is_own or worse or (is_first and is_gravest) or is_longer_title or finding.id == live.led_by
         leads = leads and (is_cause or live.titled_by in ("", finding.id))
+        if own not in ("", finding.id) and not is_cause:  # what was found before it says less; at the end too
+            leads = leads and own not in live.open_findings and (finding.is_open or finding.id == live.led_by)
         changed = replace(
             incident,
             severity=finding.severity if worse else incident.severity,
@@ -97,7 +103,7 @@ class Grouper:
         led_by = finding.id if leads else live.led_by
         step = finding.last_step if finding.last_step is not None else finding.detected_step
         self._live[group] = _Live(
-            changed, open_findings, finding.attempt, _latest(live.last_step, step), now_ns, titled_by, led_by,
+            changed, open_findings, finding.attempt, _latest(live.last_step, step), now_ns, titled_by, led_by, own,
             is_down=live.is_down or finding.rule in _ENDS,
         )  # fmt: skip
         return None if changed == incident else changed
@@ -146,6 +152,7 @@ class Grouper:
                 live["last_ns"],
                 live.get("titled_by", ""),
                 live.get("led_by", ""),
+                live.get("own", ""),
                 bool(live.get("is_down", False)),
             )
             for group, live in state.items()

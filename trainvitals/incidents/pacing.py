@@ -21,23 +21,25 @@ class Pacing:
     """Of one run."""
 
     def __init__(self) -> None:
-        self._told: dict[str, tuple[int, int, str]] = {}  # family/rule: how often, when last, the gravest
+        #: family/rule: how often, when last, the gravest, the newest incident
+        self._told: dict[str, tuple[int, int, str, str]] = {}
 
     def is_soon(self, incident: Incident, rule: str, wait_ns: int, now_ns: int) -> bool:
         """Whether the same trouble, as grave, was told so lately that it may wait. wait_ns: how long an end must last."""
-        count, last_ns, gravest = self._told.get(_key(incident, rule), (0, 0, Severity.INFO.value))
-        if count < AT_ONCE or rule in NEVER_LATER or incident.severity.rank > Severity(gravest).rank:
+        count, last_ns, gravest, _ = self._told.get(_key(incident, rule), (0, 0, Severity.INFO.value, ""))
+        if count < AT_ONCE or NEVER_LATER & {rule, *incident.rules} or incident.severity.rank > Severity(gravest).rank:
             return False
         return 0 <= now_ns - last_ns < min(wait_ns << min(count - 1, 8), LONGEST_NS)
 
-    def told(self, incident: Incident, rule: str, now_ns: int) -> None:
-        """It was told."""
+    def told(self, incident: Incident, rule: str, now_ns: int, *, is_return: bool = False) -> None:
+        """It was told. is_return: it had been over; that the same incident became graver is no second coming."""
         key = _key(incident, rule)
-        count, last_ns, gravest = self._told.pop(key, (0, now_ns, Severity.INFO.value))
+        count, last_ns, gravest, newest = self._told.pop(key, (0, now_ns, Severity.INFO.value, ""))
         if not 0 <= now_ns - last_ns < FORGOTTEN_NS:
-            count, gravest = 0, Severity.INFO.value
+            count, gravest, newest = 0, Severity.INFO.value, ""
         worst = max(Severity(gravest), incident.severity, key=lambda severity: severity.rank)
-        self._told[key] = (count + 1, now_ns, worst.value)
+        count += is_return or newest != incident.id
+        self._told[key] = (count, now_ns, worst.value, incident.id)
         while len(self._told) > _MAX_KEPT:
             del self._told[next(iter(self._told))]
 
@@ -48,7 +50,8 @@ class Pacing:
     def restore(self, state: Mapping[str, Any]) -> None:
         """Continue where ``to_state`` was taken."""
         self._told = {
-            str(key): (int(count), int(last_ns), Severity(gravest).value) for key, (count, last_ns, gravest) in state.items()
+            str(key): (int(count), int(last_ns), Severity(gravest).value, str(newest[0]) if newest else "")
+            for key, (count, last_ns, gravest, *newest) in state.items()
         }
 
 

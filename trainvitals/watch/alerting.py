@@ -137,7 +137,9 @@ class Alerting:
             self._say(f"an alert says less than it could ({type(error).__name__}: {error})")
             known = Known(last_step=seen.last_step)
         notice = compose(change, known)
-        return self._policy.take(notice, now, silenced_until_ns=incident.silenced_until_ns or 0, is_healed=change.is_healed)
+        return self._policy.take(
+            notice, now, silenced_until_ns=incident.silenced_until_ns or 0, is_healed=change.is_healed, is_apart=change.is_apart
+        )
 
     def _is_history(self, change: IncidentChange, seen: Seen, now: Now) -> bool:
         """Whether it began long ago in a run that nobody continued: it was only read now."""

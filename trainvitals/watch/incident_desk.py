@@ -96,7 +96,7 @@ class IncidentDesk:
         return 0 if time_ns is None else max(0, self._clock.time_ns() - time_ns)
 
     def _hear(self, record: Step | Event) -> None:
-        if isinstance(record, Event) and record.kind == "supervisor":
+        if isinstance(record, Event) and record.kind in ("supervisor", "control"):
             self._keeper.hear(record, self._age_ns(record.time_ns))
         self._alerts.take(record)
         self._pages.take(record)
