@@ -105,7 +105,8 @@ def diverge_and_pause(run: Run) -> int:
     """Step of the safe checkpoint, whose trainer has been paused by the breaker since."""
     run.until(lambda: run.training.step >= 3 * EVERY + 20 and run.safe.rollback.checkpoint is not None)
     run.until(lambda: run.training.step % EVERY in range(20, 40))  # well away from the saves before and after
-    run.until(lambda: run.safe.rollback.checkpoint.step == run.training.step // EVERY * EVERY)
+    newest = lambda: getattr(run.safe.rollback.checkpoint, "step", None)  # noqa: E731 (none while the next one is looked at)
+    run.until(lambda: newest() == run.training.step // EVERY * EVERY)
     safe = run.safe.rollback.checkpoint
     assert safe is not None and safe.step is not None
     run.until(lambda: run.state() == "paused", poison=True)
