@@ -217,5 +217,7 @@ def _progress(state: BreakerState, limits: BreakerLimits) -> Decision:
     if state.nonfinite_in_a_row:
         return Decision("count", f"{state.nonfinite_in_a_row} of {limits.nonfinite_in_a_row} non-finite points in a row")
     if state.at_any_share:
-        return Decision("count", f"{state.counted} of {limits.points} points of an incident that has not come back")
+        return Decision(
+            "count", f"{state.counted} of the {limits.points} points after which it acts, if the loss does not come back"
+        )
     return Decision("none")
