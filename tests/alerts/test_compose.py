@@ -15,6 +15,7 @@ from trainvitals.alerts.notice import Notice, NoticeKind, Verb, notice_id
 from trainvitals.alerts.words import headline
 from trainvitals.incidents.change import ChangeKind, IncidentChange
 from trainvitals.incidents.rollback import Rollback
+from trainvitals.incidents.symptoms import symptom
 from trainvitals.incidents.triage import Check
 from trainvitals.records import CheckpointReport, CheckpointState, Finding, Incident, Severity, VerificationLevel
 
@@ -178,3 +179,9 @@ def test_a_death_that_joins_a_slow_run_tells_its_own_time_and_a_recovery_is_as_l
     over = replace(INCIDENT, closed_at_ns=T_NS + 3 * 10**9)
     told = compose(replace(CHANGE, incident=over, kind=ChangeKind.RECOVERED, at_ns=T_NS + 123 * 10**9), KNOWN)
     assert "(after 3 s)" in headline(told)
+
+
+def test_a_death_sends_nobody_looking_for_a_rank_that_is_behind():
+    for rule in ("run_dead", "out_of_memory", "restart_loop", "restart_failed"):
+        assert symptom(rule).name == "the trainer ended" and "behind" not in symptom(rule).action
+    assert "behind" in symptom("throughput_drop").action and "behind" in symptom("nccl_timeout").action

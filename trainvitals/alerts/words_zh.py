@@ -97,6 +97,7 @@ SYMPTOMS: Mapping[str, tuple[str, str]] = MappingProxyType(
         "ranks disagree on the loss": ("通信或并行配置", "检查 DDP/TP 配置、NCCL 拓扑，比对异常 rank 所在节点"),
         "occasional NaN": ("数值稳定性", "检查 AMP、梯度裁剪、BF16 溢出与 loss scale"),
         "no steps, or slow steps": ("集群", "定位落后的 rank、所在节点及日志，再查网络与存储"),
+        "the trainer ended": ("集群", "查看训练日志末尾及所在节点的记录：内存不足、Xid、调度系统主动结束"),
         "a checkpoint cannot be trusted": ("存储故障或保存被中断", "查看校验不通过的原因、剩余空间与保存日志，保留最近一个已校验的"),
         "saves are late, hang or block": ("存储", "检查剩余空间与配额、文件系统速度、保存日志，确认是否有 rank 没有写"),
         "a start does not go on where it could": ("指针文件或启动配置", "确认实际加载了哪个 checkpoint：指针文件、启动脚本的加载路径、未完成保存的标记"),

@@ -54,6 +54,10 @@ SYMPTOMS: dict[str, Symptom] = {
             "Find the rank that is behind, its host, its log; then network and storage.",
         ),
         Symptom(
+            "the trainer ended", "the cluster", "cluster",
+            "Read the end of its log and what its host says of it: out of memory, Xid, the scheduler's own end of the job.",
+        ),
+        Symptom(
             "a checkpoint cannot be trusted", "storage or an interrupted save", "cluster",
             "Look at the reasons beside the checkpoint, the space left and the save log; keep the last verified one.",
         ),
@@ -89,6 +93,8 @@ _BY_RULE = {
     "checkpoint_stuck": "saves are late, hang or block", "checkpoint_overdue": "saves are late, hang or block",
     "checkpoint_blocking": "saves are late, hang or block",
     "checkpoint_safe_expiring": "the safe checkpoint is about to go",
+    "run_dead": "the trainer ended", "out_of_memory": "the trainer ended", "restart_failed": "the trainer ended",
+    "restart_loop": "the trainer ended",
     "rank_loss_mismatch": "ranks disagree on the loss", "breaker_trip": "loss jumps or diverges", "breaker_alert": "loss jumps or diverges",
 }  # fmt: skip
 #: What the watchdog did about a symptom; it names the symptom only when nothing else does.
