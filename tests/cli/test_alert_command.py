@@ -41,6 +41,16 @@ def test_a_test_that_does_not_arrive_says_why_without_the_secret(place, capsys):
     assert "not delivered" in told and "404" in told and "with-secret-0123" not in told
 
 
+def test_a_test_that_did_not_arrive_is_listed_and_it_is_said_that_it_is_not_counted(place, capsys):
+    receiver, config, _ = place
+    receiver.answer = lambda received: Reply(404, b"no")
+    main(["alert", "test", "on-call", "--config", config])
+    capsys.readouterr()
+    main(["alert", "list", "--config", config])
+    told = capsys.readouterr()
+    assert "0 not delivered" in told.out and "NOT DELIVERED" in told.out and "not counted" in told.err
+
+
 def test_a_test_waits_for_no_others(place, capsys):
     receiver, config, outbox = place
     receiver.answer = lambda received: Reply(503 if b"alert.test" not in received.body else 200)

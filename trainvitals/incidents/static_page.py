@@ -59,7 +59,7 @@ def file_name(incident_id: str) -> str:
 def to_html(page: IncidentPage) -> str:
     """The whole page; a few hundred kilobytes at most."""
     incident = page.incident
-    first, last = incident.first_step, incident.last_step
+    first, last = onset_step(incident, page.findings), incident.last_step
     curves = [(curve.name, svg(curve, first, last)) for curve in page.curves]
     parts = [
         f"<p class='state {incident.severity.value}'>{'OPEN' if incident.is_open else 'OVER'} · {incident.severity.value} · {_text(incident.run, 200)}</p>",

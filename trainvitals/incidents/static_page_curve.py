@@ -45,9 +45,10 @@ def svg(curve: Curve, first_step: int | None, last_step: int | None) -> str:
         begin = x(max(first_step, low_step))
         end = x(min(last_step, high_step)) if last_step is not None and last_step >= low_step else x(high_step)
         parts.append(f'<rect class="span" x="{begin:.1f}" y="{_TOP}" width="{max(1.5, end - begin):.1f}" height="{height}"/>')
-    for value in (low, (low / 2 + high / 2), high):
-        parts.append(f'<line class="grid" x1="{_LEFT}" x2="{WIDTH - _RIGHT}" y1="{y(value):.1f}" y2="{y(value):.1f}"/>')
-        parts.append(f'<text x="{_LEFT}" y="{y(value) - 4:.1f}">{value:.3g}</text>')
+    levels = (low, (low / 2 + high / 2), high)
+    parts += [
+        f'<line class="grid" x1="{_LEFT}" x2="{WIDTH - _RIGHT}" y1="{y(value):.1f}" y2="{y(value):.1f}"/>' for value in levels
+    ]
     parts.append(f'<text x="{_LEFT}" y="{HEIGHT - 8}">step {low_step:,}</text>')
     parts.append(f'<text x="{WIDTH - _RIGHT}" y="{HEIGHT - 8}" text-anchor="end">{high_step:,}</text>')
     parts.append(f'<polyline class="line" points="{" ".join(f"{x(s):.1f},{y(v):.1f}" for s, v in _thinned(points))}"/>')
@@ -55,6 +56,8 @@ def svg(curve: Curve, first_step: int | None, last_step: int | None) -> str:
         f'<line class="bad" x1="{x(step):.1f}" x2="{x(step):.1f}" y1="{_TOP}" y2="{_TOP + 8}"/>'
         for step in _spread(curve.bad_steps, low_step, high_step)
     ]
+    # After the curve and with a rim of the paper's colour, so that a label on the curve can be read.
+    parts += [f'<text x="{_LEFT}" y="{y(value) - 4:.1f}">{_number(value)}</text>' for value in levels]
     parts.append("</svg>")
     return "".join(parts)
 
@@ -83,6 +86,11 @@ def _thinned(points: Sequence[tuple[int, float]]) -> list[tuple[int, float]]:
 def _spread(steps: Sequence[int], low: int, high: int) -> list[int]:
     """At most one mark a column."""
     return sorted({low + round((step - low) * COLUMNS / max(1, high - low)) * max(1, high - low) // COLUMNS for step in steps})
+
+
+def _number(value: float) -> str:
+    """As the dashboard writes it: 10,030 and not 1e+04, where that is short."""
+    return f"{value:,.0f}" if 1_000 <= abs(value) < 1e9 else f"{value:.3g}"
 
 
 def _name(text: str) -> str:

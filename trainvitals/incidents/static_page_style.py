@@ -17,7 +17,7 @@ th{color:var(--quiet);font-weight:500;font-size:.85rem;border-top:0}
 .facts td:first-child{color:var(--quiet);white-space:nowrap}
 .rows td:not(:last-child){white-space:nowrap}
 svg{width:100%;height:auto;font:11px system-ui,sans-serif}
-svg text{fill:var(--quiet)}
+svg text{fill:var(--ink);paint-order:stroke;stroke:var(--paper);stroke-width:4px;stroke-linejoin:round}
 .grid{stroke:var(--rule)}.line{fill:none;stroke:var(--line);stroke-width:1.5}.span{fill:var(--span)}.bad{stroke:var(--critical);stroke-width:2}
 a{color:var(--line)}
 @media (max-width:640px){svg{font-size:20px}.line{stroke-width:2.5}.rows tr{display:block;border-top:1px solid var(--rule);padding:.35rem 0}.rows tr:first-child{display:none}.rows td{display:inline;border:0;padding-right:.6rem;color:var(--quiet)}.rows td:last-child{display:block;color:var(--ink)}.facts tr,.facts td{display:block}.facts td{border:0;padding:.1rem 0}.facts tr{border-top:1px solid var(--rule);padding:.3rem 0}}
