@@ -82,7 +82,11 @@ def where(settings: Settings, taken: bool) -> str:
     """The dashboard's address for people, or why it is not there. The watchdogs run in both cases."""
     port = settings.dashboard.port
     if not taken:
-        return f"http://127.0.0.1:{port}" if settings.login.mode == "local" else f"{settings.dashboard.public_url} (port {port} here)"
+        return (
+            f"http://127.0.0.1:{port}"
+            if settings.login.mode == "local"
+            else f"{settings.dashboard.public_url} (port {port} here)"
+        )
     return (
         f"port {port} is taken, perhaps by an earlier start, so what answers there is not this dashboard. It is tried until the "
         f"port is free; for another one set port under [dashboard] in {settings.path}, or TRAINVITALS_DASHBOARD_PORT."
