@@ -68,7 +68,8 @@ class RunSettings:
     kill_switch_path: str = setting("", "control = kill_switch: the file whose existence makes the trainer save and end")
     signal: str = setting("TERM", "control = signal: what makes the trainer save and end", choices=("TERM", "USR1"))
     signal_pid_file: str = setting(
-        "", "control = signal: file that holds the trainer's process id (and the host's name behind a space); empty = the process that the hook's file names"
+        "",
+        "control = signal: file that holds the trainer's process id (and the host's name behind a space); empty = the process that the hook's file names",
     )
     save_on_pause: str = setting(
         "auto", "whether a pause saves; auto = not when that could rotate out the safe checkpoint of an open loss incident",
@@ -124,9 +125,12 @@ class IncidentSettings:
     """``[incidents]``: when what happens to an incident is told, and what is kept of it. Details: docs/incidents.md."""
 
     mend_s: float = setting(
-        600.0, "seconds that one phase of a supervisor's restart has, or twice its usual time, before anybody is told of the death; 0 = none"
+        600.0,
+        "seconds that one phase of a supervisor's restart has, or twice its usual time, before anybody is told of the death; 0 = none",
     )
-    mend_max_s: float = setting(3600.0, "seconds without a step after which a death or a hang is told whatever the supervisor says")
+    mend_max_s: float = setting(
+        3600.0, "seconds without a step after which a death or a hang is told whatever the supervisor says"
+    )
     end_s: float = setting(120.0, "seconds that an end must last before it is told; each return of the trouble doubles them")
     pages_kept: int = setting(100, "closed incidents whose pages are kept in the run directory")
 
@@ -198,7 +202,9 @@ class DashboardSettings:
     wiki_origins: tuple[str, ...] = setting(
         (), "origins that may frame the wall: https://wiki.example.org, or https://*.example.org; docs/embedding.md"
     )
-    wall_key_file: str = setting("", "file with the secret that signs links to the wall; empty = wall.key in this user's directory")
+    wall_key_file: str = setting(
+        "", "file with the secret that signs links to the wall; empty = wall.key in this user's directory"
+    )
     refresh_s: float = setting(2.0, "seconds between two refreshes of the pages")
 
 

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 from incident_night import CRITICAL, START_NS, WARNING, Night
 
-from trainvitals.incidents.engine import IncidentEngine
 from trainvitals.records import Event
 
 
@@ -63,21 +60,12 @@ def test_what_is_over_says_that_it_was_no_number():
     assert over.title == "loss_nonfinite at 130"
 
 
-@pytest.mark.parametrize("is_restarted", [False, True])
-def test_a_pause_by_the_breaker_is_told_at_once_and_once(is_restarted):
+@pytest.mark.parametrize("by", ["breaker", "ana"])
+def test_a_pause_of_what_was_told_is_no_second_message(by):
     night = Night()
     a_spike_that_somebody_has(night)
     night.find("breaker_trip", CRITICAL, step=110)
-    assert night.words() == []
-    night.engine.hear(paused("ana"))
-    assert night.words() == []
-    night.engine.hear(paused())
-    if is_restarted:
-        state = json.loads(json.dumps(night.engine.to_state()))
-        night.engine = IncidentEngine("r")
-        night.engine.restore(state)
-    assert night.words() == [("escalated", "critical", 1)]
-    night.engine.hear(paused())
+    night.engine.hear(paused(by))
     assert night.words(5) == []
 
 

@@ -25,7 +25,7 @@ class IncidentChange:
 
     rule: the rule whose finding leads the incident now. by: who acknowledged. is_healed: of a ``recovered``: it was over before
     anybody was told of it (the supervisor mended it, or it was read long afterwards), so it is a line for a summary.
-    is_apart: of an ``escalated``: something as grave was told before, and this is another trouble, or the breaker's pause.
+    is_apart: of an ``escalated``: something as grave was told before, and this is another trouble.
     """
 
     incident: Incident

@@ -90,14 +90,7 @@ class IncidentEngine:
         return changed + self._marked_anew(wall_ns) if self.silences.expire(wall_ns) else changed
 
     def hear(self, event: Event, age_ns: int = 0) -> None:
-        """What the supervisor says of its restarts, and that the trainer is paused as the breaker asked; other events are passed over.
-        age_ns: how long ago it said so."""
-        is_pause = (
-            event.kind == "control" and event.data.get("state") in ("paused", "parked") and event.data.get("source") == "breaker"
-        )
-        for told in self._told.values() if is_pause else ():
-            if "breaker_trip" in told.incident.rules and told.incident.severity is Severity.CRITICAL:
-                told.paused()
+        """What the supervisor says of its restarts; other events are passed over. age_ns: how long ago it said so."""
         if self._now_ns is not None:
             self._mending.hear(event, self._now_ns - age_ns)
 

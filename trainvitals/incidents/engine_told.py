@@ -23,8 +23,6 @@ LONGEST_WAIT_NS = 30 * 60 * 10**9
 MISSED_NS = 30 * 60 * 10**9
 #: Trouble that comes again and again is told less often, but not later than this: it may not go away this time.
 PACED_NS = 10 * 60 * 10**9
-#: Not a rule, so no rule's name: the breaker paused the run.
-PAUSE = "a pause by the breaker"
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,11 +61,6 @@ class Told:
     late_ns: int = 0
     apart: list[str] = field(default_factory=list)
     apart_told: list[str] = field(default_factory=list)
-
-    def paused(self) -> None:
-        """The breaker paused the run because of it."""
-        if self.incident.is_open and PAUSE not in self.apart:
-            self.apart.append(PAUSE)
 
     def take(self, incident: Incident, finding: Finding | None, now_ns: int, wall_ns: int | None = None) -> None:
         """The incident as it is now, and the finding that made it so. wall_ns: UTC, by which its own times are; now_ns when not given."""
