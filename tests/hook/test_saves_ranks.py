@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 
 import pytest
 from hypothesis import given, settings
@@ -169,7 +170,8 @@ def test_copies_are_compared_with_the_manifest_of_their_source(run_dir, checkpoi
     assert (none["data"]["state"], none["data"]["is_written"]) == ("manifest", False) and "no manifest" in none["text"]
 
 
-def test_a_resume_tells_what_is_as_it_was_when_the_checkpoint_was_saved(run_dir, checkpoint):
+def test_a_resume_tells_what_is_as_it_was_when_the_checkpoint_was_saved(run_dir, checkpoint, monkeypatch):
+    monkeypatch.setattr(sys, "argv", [__file__])
     with Recorder(run_dir, run="r") as recorder:
         recorder.describe({"lr": 1})
         recorder._metadata.close()

@@ -82,6 +82,7 @@ def test_no_output_of_a_command_raises(text: str) -> None:
 
 
 def test_a_node_of_two_partitions_is_one_node_and_its_marks_are_no_part_of_its_state() -> None:
+    assert nodes("n0|@\nn0|*|none\n") == {}, "marks of no state"
     found = nodes("n1|idle*|none\nn1|idle*|none\nn2|down*|Not responding\nn3|draining|fans = loud|and more\nn4|allocated#|none\n")
     assert list(found) == ["n1", "n2", "n3", "n4"]
     assert (found["n1"].state, found["n1"].is_responding, found["n1"].is_bad) == ("idle", False, False)

@@ -166,7 +166,7 @@ def nodes(text: str) -> Mapping[str, Node]:
         name, _, rest = line.partition("|")
         state, _, reason = rest.partition("|")
         name, state = name.strip(), state.strip().lower()
-        if is_node(name) and state and name not in found:
+        if is_node(name) and state.rstrip(_MARKS) and name not in found:
             found[name] = Node(
                 name, state.rstrip(_MARKS), not _is_silent(state), "" if reason.strip() == "none" else reason.strip()[:MAX_REASON]
             )
