@@ -81,11 +81,6 @@ class Site:
         self.store.close()
 
 
-def soon_s(seconds: float) -> float:
-    """A promise of the product in seconds, where the machine has nothing else to do; else time says more of the machine."""
-    return seconds if os.getloadavg()[0] <= (os.cpu_count() or 1) else 10 * seconds
-
-
 def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
