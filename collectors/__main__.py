@@ -93,7 +93,8 @@ def _run(arguments: argparse.Namespace) -> int:
 def _collector(arguments: argparse.Namespace, settings: Settings) -> tuple[Collector, float]:
     clock = SystemClock()
     if arguments.name == "gpu":
-        return GpuCollector(arguments.node, GpuProcess(clock, settings.gpu.deadline_s), clock), settings.gpu.period_s
+        process = GpuProcess(clock, settings.gpu.deadline_s)
+        return GpuCollector(arguments.node, process, clock, expected=settings.gpu.expected), settings.gpu.period_s
     paths = [str(Path(path).absolute()) for path in arguments.path]
     run_settings = settings.run(arguments.run) if arguments.run and not paths else None
     if run_settings is None and not paths:

@@ -11,17 +11,25 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from collectors.nvml import GpuReading, Reading
+from collectors.nvml import Fault, GpuReading, Reading
 from trainvitals.clock import Clock
 
 #: A poll that hangs this long is cut off. A process in uninterruptible sleep survives that; then none is started beside it.
 KILL_AFTER_S = 120.0
+#: A process that says that the driver does not answer holds the library of before an update, and is not believed for longer.
+RENEW_AFTER_S = 60.0
+#: Opening the driver takes this long at most where no other program holds it (persistence mode off): seconds for each GPU.
+OPENING_S = 90.0
 MAX_ANSWER_BYTES = 4 << 20
 CHILD_COMMAND = (sys.executable, "-m", "collectors.gpu_child")
 
 
 class Unresponsive(Exception):
     """The driver did not answer in time, or the process died. The text is for people."""
+
+
+class Opening(Unresponsive):
+    """The very first answer is still awaited: the driver may be starting its GPUs, which is no hang yet."""
 
 
 class GpuProcess:
@@ -42,6 +50,8 @@ class GpuProcess:
         self._received = b""
         self._number = 0
         self._asked_at_s: float | None = None
+        self._started_at_s = 0.0
+        self._has_answered = False
         self.started = 0
 
     @property
@@ -59,9 +69,20 @@ class GpuProcess:
             waited_s = self._clock.monotonic_s() - asked_at_s
             if waited_s > KILL_AFTER_S and self._child is not None:
                 self._child.kill()
+            if waited_s <= OPENING_S and not self._has_answered and self.started == 1:
+                raise Opening(
+                    f"the driver is being opened for {max(waited_s, self._deadline_s):.0f} s: without persistence mode "
+                    "(nvidia-smi -pm 1) it starts each GPU anew"
+                )
             raise Unresponsive(f"driver unresponsive: no answer for {max(waited_s, self._deadline_s):.0f} s")
         self._asked_at_s = None
-        return _reading(answer)
+        self._has_answered = True
+        reading = _reading(answer)
+        is_old = self._clock.monotonic_s() - self._started_at_s >= RENEW_AFTER_S
+        if is_old and reading.fault not in (None, Fault.NO_LIBRARY):
+            # The library is loaded once in a process: after an update of the driver only a new process finds the new one.
+            self.close()
+        return reading
 
     def close(self) -> None:
         """End the child; one that is stuck in the driver is left to the system."""
@@ -103,6 +124,7 @@ class GpuProcess:
         except OSError as error:
             raise Unresponsive(f"the NVML process could not be started: {error.strerror}") from error
         self.started += 1
+        self._started_at_s = self._clock.monotonic_s()
 
     def _answer(self) -> Any:
         """The answer to the newest question, None when the deadline passed."""

@@ -32,6 +32,7 @@ class Fault(StrEnum):
     FUNCTION_NOT_FOUND = "function_not_found"
     UNINITIALIZED = "uninitialized"
     TIMEOUT = "timeout"
+    IMPLAUSIBLE = "implausible"
     UNKNOWN = "unknown"
 
 
@@ -40,12 +41,15 @@ _FAULTS = {
     12: Fault.NO_LIBRARY, 13: Fault.FUNCTION_NOT_FOUND, 14: Fault.CORRUPTED_INFOROM, 15: Fault.GPU_LOST,
     16: Fault.RESET_REQUIRED, 18: Fault.DRIVER_MISMATCH, 25: Fault.NOT_SUPPORTED,
 }  # fmt: skip
-#: Asking again is useless until the driver changes.
+#: Asking again soon is useless. Not for ever: a GPU that leaves MIG mode, or a right that is given, changes the answer.
 LASTING = frozenset({Fault.NOT_SUPPORTED, Fault.NO_PERMISSION, Fault.FUNCTION_NOT_FOUND})
 #: Nothing more can be learnt from this GPU in this poll.
 ENDS_GPU = frozenset({Fault.GPU_LOST, Fault.UNINITIALIZED})
 _FIRST_BACK_OFF_S, _MAX_BACK_OFF_S = 60.0, 600.0
+ASK_AGAIN_S = 3600.0
 _MAX_EVENTS_PER_POLL = 64
+#: Beyond these a number is none: more than any GPU has, draws or counts, and within what a store takes.
+_MAX_C, _MAX_W, _MAX_MHZ, _MAX_MEMORY_BYTES, _MAX_COUNT = 150.0, 10_000.0, 10_000.0, 1 << 50, float(1 << 53)
 #: Union member of a field value by its declared type.
 _FIELD_MEMBERS = {0: "dVal", 1: "uiVal", 2: "ulVal", 3: "ullVal", 4: "sllVal", 5: "siVal"}
 
@@ -99,7 +103,7 @@ class Nvml:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._is_open = False
-        self._unsupported: set[tuple[str, str]] = set()
+        self._unsupported: dict[tuple[str, str], float] = {}
         self._events: Any = None
         self._uuid_of_handle: dict[int, str] = {}
         self._xid_last: dict[str, tuple[int, float]] = {}
@@ -164,13 +168,13 @@ class Nvml:
         if address is not None:
             self._uuid_of_handle[address] = gpu.uuid
         for name, read in _FIELDS.items():
-            if (gpu.uuid, name) in self._unsupported:
+            if self._clock.monotonic_s() < self._unsupported.get((gpu.uuid, name), 0.0):
                 continue
             try:
                 gpu.values |= read(handle)
             except NvmlFault as fault:
                 if fault.fault in LASTING:
-                    self._unsupported.add((gpu.uuid, name))
+                    self._unsupported[gpu.uuid, name] = self._clock.monotonic_s() + ASK_AGAIN_S
                 gpu.faults[name] = fault.fault.value
                 if fault.fault in ENDS_GPU:
                     gpu.is_lost = True
@@ -211,33 +215,52 @@ class Nvml:
                 gpu.values |= {"xid_last": number, "xid_age_s": self._clock.monotonic_s() - seen_at_s}
 
 
+def _plausible(value: float, low: float, high: float) -> float:
+    """The value, unless no GPU can have it: drivers hand out all ones and counters of their own with a code that says success
+    (flightlessmango/MangoHud issue 2144, NVIDIA/gpu-monitoring-tools issue 97)."""
+    if not low <= value <= high:
+        raise NvmlFault(Fault.IMPLAUSIBLE, f"{value:g} is no such value")
+    return value
+
+
 def _utilization(handle: Any) -> dict[str, Any]:
-    return {"utilization_percent": float(call(pynvml.nvmlDeviceGetUtilizationRates, handle).gpu)}
+    return {"utilization_percent": _plausible(float(call(pynvml.nvmlDeviceGetUtilizationRates, handle).gpu), 0, 100)}
 
 
 def _memory(handle: Any) -> dict[str, Any]:
     info = call(pynvml.nvmlDeviceGetMemoryInfo, handle)
-    return {"memory_used_bytes": int(info.used), "memory_total_bytes": int(info.total)}
+    total = int(_plausible(int(info.total), 1, _MAX_MEMORY_BYTES))
+    return {"memory_used_bytes": int(_plausible(int(info.used), 0, total)), "memory_total_bytes": total}
+
+
+def _field_value(handle: Any, field_id: int) -> float:
+    """Each field value has a return code and a type of its own."""
+    value = call(pynvml.nvmlDeviceGetFieldValues, handle, [field_id])[0]
+    member = _FIELD_MEMBERS.get(int(value.valueType))
+    if int(value.nvmlReturn) != 0 or member is None:
+        raise NvmlFault(_FAULTS.get(int(value.nvmlReturn), Fault.NOT_SUPPORTED), f"no value of field {field_id}")
+    return float(getattr(value.value, member))
 
 
 def _memory_temperature(handle: Any) -> dict[str, Any]:
-    value = call(pynvml.nvmlDeviceGetFieldValues, handle, [pynvml.NVML_FI_DEV_MEMORY_TEMP])[0]
-    # Each field value has a return code and a type of its own.
-    member = _FIELD_MEMBERS.get(int(value.valueType))
-    if int(value.nvmlReturn) != 0 or member is None:
-        raise NvmlFault(_FAULTS.get(int(value.nvmlReturn), Fault.NOT_SUPPORTED), "no memory temperature")
-    degrees = float(getattr(value.value, member))
+    degrees = _plausible(_field_value(handle, pynvml.NVML_FI_DEV_MEMORY_TEMP), 0, _MAX_C)
     return {"memory_temperature_c": degrees} if degrees > 0 else {}
+
+
+def _recovery_action(handle: Any) -> dict[str, Any]:
+    """What the driver itself asks for, 0 = nothing; drivers before 555 do not know the question."""
+    return {"recovery_action": int(_field_value(handle, pynvml.NVML_FI_DEV_GET_GPU_RECOVERY_ACTION))}
 
 
 def _throttle_reasons(handle: Any) -> dict[str, Any]:
     try:
-        return {"throttle_reasons": int(call(pynvml.nvmlDeviceGetCurrentClocksEventReasons, handle))}
+        reasons = call(pynvml.nvmlDeviceGetCurrentClocksEventReasons, handle)
     except NvmlFault as fault:
         if fault.fault is not Fault.FUNCTION_NOT_FOUND:
             raise
         # The name that drivers before 535 know.
-        return {"throttle_reasons": int(call(pynvml.nvmlDeviceGetCurrentClocksThrottleReasons, handle))}
+        reasons = call(pynvml.nvmlDeviceGetCurrentClocksThrottleReasons, handle)
+    return {"throttle_reasons": int(_plausible(int(reasons), 0, _MAX_COUNT))}
 
 
 def _remapped_rows(handle: Any) -> dict[str, Any]:
@@ -245,27 +268,30 @@ def _remapped_rows(handle: Any) -> dict[str, Any]:
     return {"remapped_rows_pending": bool(pending), "remapped_rows_failure": bool(failure)}
 
 
-def _number(name: str, function_name: str, *arguments: Any, divisor: float = 0.0) -> Callable[[Any], dict[str, Any]]:
+def _number(
+    name: str, function_name: str, *arguments: Any, divisor: float = 0.0, highest: float = _MAX_COUNT
+) -> Callable[[Any], dict[str, Any]]:
     def read(handle: Any) -> dict[str, Any]:
         value = call(getattr(pynvml, function_name), handle, *arguments)
-        return {name: value / divisor if divisor else int(value)}
+        return {name: _plausible(value / divisor, 0, highest) if divisor else int(_plausible(int(value), 0, highest))}
 
     return read
 
 
-#: One question each; a question that a GPU does not support is asked once. ECC counts since the last driver load.
+#: One question each; a question that a GPU does not support is asked once an hour. ECC counts since the last driver load.
 _FIELDS: dict[str, Callable[[Any], dict[str, Any]]] = {
     "name": lambda handle: {"name": str(call(pynvml.nvmlDeviceGetName, handle))},
     "utilization": _utilization,
     "memory": _memory,
-    "temperature": _number("temperature_c", "nvmlDeviceGetTemperature", 0, divisor=1.0),
+    "temperature": _number("temperature_c", "nvmlDeviceGetTemperature", 0, divisor=1.0, highest=_MAX_C),
     "memory_temperature": _memory_temperature,
-    "power": _number("power_w", "nvmlDeviceGetPowerUsage", divisor=1000.0),
-    "power_limit": _number("power_limit_w", "nvmlDeviceGetEnforcedPowerLimit", divisor=1000.0),
-    "sm_clock": _number("sm_clock_mhz", "nvmlDeviceGetClockInfo", 1, divisor=1.0),
+    "power": _number("power_w", "nvmlDeviceGetPowerUsage", divisor=1000.0, highest=_MAX_W),
+    "power_limit": _number("power_limit_w", "nvmlDeviceGetEnforcedPowerLimit", divisor=1000.0, highest=_MAX_W),
+    "sm_clock": _number("sm_clock_mhz", "nvmlDeviceGetClockInfo", 1, divisor=1.0, highest=_MAX_MHZ),
     "throttle_reasons": _throttle_reasons,
     "ecc_uncorrected": _number("ecc_uncorrected", "nvmlDeviceGetTotalEccErrors", 1, 0),
     "ecc_corrected": _number("ecc_corrected", "nvmlDeviceGetTotalEccErrors", 0, 0),
     "remapped_rows": _remapped_rows,
     "pcie_replays": _number("pcie_replays", "nvmlDeviceGetPcieReplayCounter"),
+    "recovery_action": _recovery_action,
 }

@@ -177,6 +177,7 @@ class GpuSettings:
     enabled: bool = setting(True, "collect GPU health of this machine through NVML")
     period_s: float = setting(10.0, "seconds between two samples")
     deadline_s: float = setting(8.0, "a poll that takes longer is called unresponsive")
+    expected: int = setting(0, "GPUs of each machine: fewer are a fault, also after a reboot. 0 = as many as were seen")
 
 
 @dataclass(frozen=True)

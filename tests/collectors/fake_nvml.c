@@ -1,7 +1,8 @@
 /* A libnvidia-ml.so.1 for tests: eight healthy GPUs, and faults chosen by the environment variable FAKE_NVML.
  *
  * FAKE_NVML names a fault, or @FILE: then the file's first word is read at each call, so that a test can change it.
- * Faults: ok, lost, lost_handle, one_less, mismatch, not_loaded, unsupported, hang, xid, hot, rows, uninitialized.
+ * Faults: ok, lost, lost_handle, one_less, mismatch, not_loaded, unsupported, hang, hang_init, xid, hot, rows, uninitialized, unknown,
+ * garbage, recover, ecc.
  * GPU 3 is the faulty one. A hang lasts until the file names another fault.
  */
 #include <stdio.h>
@@ -11,7 +12,7 @@
 
 typedef int nvmlReturn;
 typedef void *nvmlDevice;
-enum { OK = 0, UNINITIALIZED = 1, INVALID = 2, NOT_SUPPORTED = 3, NOT_LOADED = 9, TIMEOUT = 10, LOST = 15, MISMATCH = 18 };
+enum { OK = 0, UNINITIALIZED = 1, INVALID = 2, NOT_SUPPORTED = 3, NOT_LOADED = 9, TIMEOUT = 10, LOST = 15, MISMATCH = 18, UNKNOWN = 999 };
 enum { GPUS = 8, FAULTY = 3 };
 
 static int fault_is(const char *name) {
@@ -29,11 +30,14 @@ static int fault_is(const char *name) {
 }
 
 static int index_of(nvmlDevice device) { return (int)(long)device - 1; }
+/* A driver that says success and hands out what is no value. */
+static int is_garbage(nvmlDevice device) { return index_of(device) == FAULTY && fault_is("garbage"); }
 
 /* Every question to a device passes here. */
 static nvmlReturn answer(nvmlDevice device) {
     while (index_of(device) == FAULTY && fault_is("hang")) usleep(20000);
     if (fault_is("uninitialized")) return UNINITIALIZED;
+    if (index_of(device) == FAULTY && fault_is("unknown")) return UNKNOWN;
     return index_of(device) == FAULTY && fault_is("lost") ? LOST : OK;
 }
 
@@ -41,6 +45,7 @@ nvmlReturn nvmlInitWithFlags(unsigned flags) {
     (void)flags;
     printf("a driver that prints to stdout\n");
     fflush(stdout);
+    while (fault_is("hang_init")) usleep(20000);
     return fault_is("mismatch") ? MISMATCH : fault_is("not_loaded") ? NOT_LOADED : OK;
 }
 nvmlReturn nvmlInit_v2(void) { return nvmlInitWithFlags(0); }
@@ -73,14 +78,14 @@ nvmlReturn nvmlDeviceGetUtilizationRates(nvmlDevice device, unsigned rates[2]) {
         if (file) { fputs("asked\n", file); fclose(file); }
         return NOT_SUPPORTED;
     }
-    rates[0] = 90 + index_of(device);
+    rates[0] = is_garbage(device) ? 65535 : 90 + index_of(device);
     rates[1] = 40;
     return answer(device);
 }
 nvmlReturn nvmlDeviceGetMemoryInfo(nvmlDevice device, unsigned long long memory[3]) {
     memory[0] = 80ull << 30;
     memory[1] = 10ull << 30;
-    memory[2] = 70ull << 30;
+    memory[2] = is_garbage(device) ? ~0ull : 70ull << 30;
     return answer(device);
 }
 nvmlReturn nvmlDeviceGetTemperature(nvmlDevice device, int sensor, unsigned *degrees) {
@@ -90,10 +95,15 @@ nvmlReturn nvmlDeviceGetTemperature(nvmlDevice device, int sensor, unsigned *deg
 }
 struct field_value { unsigned id, scope; long long time, latency; int type, code; union { double d; unsigned u; unsigned long long ull; } value; };
 nvmlReturn nvmlDeviceGetFieldValues(nvmlDevice device, int count, struct field_value *values) {
-    for (int i = 0; i < count; i++) { values[i].type = 1; values[i].code = OK; values[i].value.u = 70; }
+    for (int i = 0; i < count; i++) {
+        int asks = index_of(device) == FAULTY && fault_is("recover");
+        values[i].type = 1;
+        values[i].code = OK;
+        values[i].value.u = values[i].id == 230 ? (asks ? 2 : 0) : 70;
+    }
     return answer(device);
 }
-nvmlReturn nvmlDeviceGetPowerUsage(nvmlDevice device, unsigned *milliwatts) { *milliwatts = 650000; return answer(device); }
+nvmlReturn nvmlDeviceGetPowerUsage(nvmlDevice device, unsigned *milliwatts) { *milliwatts = is_garbage(device) ? ~0u : 650000; return answer(device); }
 nvmlReturn nvmlDeviceGetEnforcedPowerLimit(nvmlDevice device, unsigned *milliwatts) { *milliwatts = 700000; return answer(device); }
 nvmlReturn nvmlDeviceGetClockInfo(nvmlDevice device, int kind, unsigned *mhz) { (void)kind; *mhz = 1980; return answer(device); }
 /* Only the old name, as drivers before 535 have it. */
@@ -102,8 +112,8 @@ nvmlReturn nvmlDeviceGetCurrentClocksThrottleReasons(nvmlDevice device, unsigned
     return answer(device);
 }
 nvmlReturn nvmlDeviceGetTotalEccErrors(nvmlDevice device, int kind, int counter, unsigned long long *count) {
-    (void)kind; (void)counter;
-    *count = 0;
+    (void)counter;
+    *count = is_garbage(device) ? ~0ull : index_of(device) == FAULTY && fault_is("ecc") && kind == 1 ? 2 : 0;
     return answer(device);
 }
 nvmlReturn nvmlDeviceGetRemappedRows(nvmlDevice device, unsigned *corrected, unsigned *uncorrected, unsigned *pending, unsigned *failure) {
