@@ -1,4 +1,4 @@
-"""People are paged while the outbox is damaged or its disk is full, and while a watchdog cannot begin because its store is away."""
+"""People are paged while the outbox is damaged or its disk is full."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from receivers import Receiver
 from trainvitals.alerts import stand_in
 from trainvitals.alerts.outbox import Outbox
 from trainvitals.alerts.stand_in import StandIn
-from trainvitals.cli.watch_alerts import BLIND_AFTER_S, WatchAlerts
 from trainvitals.clock import ManualClock, SystemClock
 from trainvitals.errors import StoreError
 from trainvitals.settings import parse
@@ -64,23 +63,3 @@ def test_an_outbox_that_is_refused_for_a_moment_gets_no_second_place(tmp_path):
             box.enqueue(notice("opened"), "pager")
         clock.advance(5)
     assert not [one for one in Path(tmp_path).iterdir() if one.is_dir()]
-
-
-def test_a_watchdog_that_cannot_begin_is_told_once_and_so_is_that_it_works(tmp_path):
-    settings, clock = settings_for(tmp_path), ManualClock()
-    alerts = WatchAlerts(settings, settings.runs[0], clock, lambda text: None)
-    outbox = Outbox(settings.outbox_path, clock)
-    for _ in range(round(BLIND_AFTER_S)):
-        alerts.cannot_begin("the store is damaged")
-        clock.advance(1)
-    assert outbox.messages() == []
-    for _ in range(100):
-        alerts.cannot_begin("the store is damaged")
-        clock.advance(1)
-    (one,) = outbox.messages()
-    assert one.target == "pager" and "the store is damaged" in one.what and one.severity == "critical"
-    alerts.begun()
-    alerts.begun()
-    assert sorted(one.kind for one in outbox.messages()) == ["recovered", "watch_silent"]
-    outbox.close()
-    alerts.stop()

@@ -140,6 +140,7 @@ def test_while_the_store_is_away_a_request_waits_and_is_taken_once(bench, monkey
         for _ in range(5):
             turn(bench)
         assert inbox.answer_to(bench.dir, made) is None
+    bench.clock.advance(5)  # a store that was away is tried again after a pause
     turn(bench)
     assert len(bench.events("annotation")) == 1 and notes_of(bench) == 1
     assert inbox.answer_to(bench.dir, made).outcome == "applied"

@@ -22,7 +22,7 @@ from trainvitals.checkpoints.watcher import CheckpointWatcher
 from trainvitals.cli.watch_alerts import WatchAlerts
 from trainvitals.cli.watch_checkpoints import checkpoint_verifier
 from trainvitals.clock import Clock, StopSignal, SystemClock
-from trainvitals.errors import InputError, SettingsError, StoreUnavailable
+from trainvitals.errors import InputError, SettingsError, StoreError
 from trainvitals.hook.process import pid_namespace
 from trainvitals.logs.registry import home_made_grammars
 from trainvitals.settings import RunSettings, Settings
@@ -79,16 +79,17 @@ def run(options: argparse.Namespace) -> int:
         try:
             alerts.start()  # what an earlier watch left is delivered although the store may be away
             watchdog = build(settings, run_settings, store, clock, alerts=alerts.alerting)
-            _restore(watchdog, stop, alerts)
+            _restore(watchdog)
             watchdog.note("the watchdog started", pid=os.getpid())
             while not stop.is_set():
                 alerts.beat()
+                alerts.store(watchdog.store_trouble)
                 # Behind: read on at once. Up to date: wait a little.
                 if not watchdog.turn():
                     maintenance.poll()
                     stop.wait(settings.watch.poll_s)
             watchdog.note("the watchdog was stopped", pid=os.getpid())
-            watchdog.turn()
+            watchdog.last_turn()
             watchdog.close()
         finally:
             alerts.stop()
@@ -123,20 +124,12 @@ def build(
     )  # fmt: skip
 
 
-def _restore(watchdog: Watchdog, stop: StopSignal, alerts: WatchAlerts) -> None:
-    """A store that is away at start is waited for: without its state, old findings would be raised again. People hear of it."""
-    told = False
-    while not stop.is_set():
-        try:
-            watchdog.restore()
-            alerts.begun()
-            return
-        except StoreUnavailable as error:
-            if not told:
-                _say(f"waiting for the store: {error}")
-                told = True
-            alerts.cannot_begin(str(error))
-            stop.wait(1.0)
+def _restore(watchdog: Watchdog) -> None:
+    """A store that cannot be opened delays nothing: detection, the breaker and the messages need none."""
+    try:
+        watchdog.restore()
+    except StoreError as error:
+        watchdog.begin_without_store(str(error))
 
 
 def _run_settings(settings: Settings, options: argparse.Namespace) -> RunSettings:

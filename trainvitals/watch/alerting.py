@@ -7,6 +7,7 @@ is handed over, so a kill at any moment loses none and tells none twice; and it 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Protocol
 
 from trainvitals.alerts.compose import Known, compose
@@ -17,7 +18,7 @@ from trainvitals.clock import Clock
 from trainvitals.errors import StoreError
 from trainvitals.identity import event_id
 from trainvitals.incidents.change import ChangeKind, IncidentChange
-from trainvitals.records import Event, Finding, Incident, Step
+from trainvitals.records import Event, Finding, Incident, Severity, Step
 from trainvitals.settings import RunSettings, Settings
 from trainvitals.watch.alert_facts import AlertFacts, Seen
 
@@ -25,6 +26,8 @@ from trainvitals.watch.alert_facts import AlertFacts, Seen
 MAX_PENDING = 500
 #: A run that made no step for so long was given up; what began then wakes nobody now.
 GIVEN_UP_NS = 24 * 3600 * 10**9
+#: Incidents that are remembered as critical from their beginning.
+MAX_REMEMBERED = 200
 _NEWS = (ChangeKind.OPENED, ChangeKind.ESCALATED, ChangeKind.REOPENED)
 #: A fault of the outbox is told once in this time.
 TELL_AGAIN_S = 60.0
@@ -49,6 +52,7 @@ class Alerting:
         self.facts = facts or AlertFacts(settings, run)
         self._pending: list[Delivery] = []
         self._told_s: float | None = None
+        self._grave_at_once: dict[str, None] = {}
         #: Messages that were dropped because the outbox could not be used for too long; changes of a run given up long ago; messages
         #: whose evidence could not be collected.
         self.dropped = self.history = self.faults = 0
@@ -113,7 +117,7 @@ class Alerting:
         """JSON values only."""
         return {
             "policy": self._policy.to_state(), "facts": self.facts.to_state(),
-            "counts": [self.dropped, self.history, self.faults],
+            "counts": [self.dropped, self.history, self.faults], "grave_at_once": list(self._grave_at_once),
             "pending": [{"notice": one.notice.to_mapping(), "target": one.target} for one in self._pending],
         }  # fmt: skip
 
@@ -124,6 +128,7 @@ class Alerting:
         self.facts.restore(state.get("facts", {}))
         self._pending = [Delivery(Notice.from_mapping(one["notice"]), str(one["target"])) for one in state.get("pending", ())]
         self.dropped, self.history, self.faults = map(int, state.get("counts", (0, 0, 0)))
+        self._grave_at_once = {str(identifier): None for identifier in state.get("grave_at_once", ())}
 
     def _of_change(self, change: IncidentChange, seen: Seen, now: Now) -> list[Delivery]:
         if self._is_history(change, seen, now):
@@ -136,10 +141,25 @@ class Alerting:
             self.faults += 1
             self._say(f"an alert says less than it could ({type(error).__name__}: {error})")
             known = Known(last_step=seen.last_step)
-        notice = compose(change, known)
+        notice = self._named(compose(change, known))
         return self._policy.take(
             notice, now, silenced_until_ns=incident.silenced_until_ns or 0, is_healed=change.is_healed, is_apart=change.is_apart
         )
+
+    def _named(self, notice: Notice) -> Notice:
+        """That it is critical is one message, whether it was so at once or became so: the same lines that are read in one go after a
+        kill, before anything was committed, open as critical what had opened as a warning and was told when it grew."""
+        grave = self._grave_at_once
+        if notice.kind is NoticeKind.OPENED and notice.severity is Severity.CRITICAL:
+            number = 1
+            grave[notice.incident_id] = None
+            while len(grave) > MAX_REMEMBERED:
+                del grave[next(iter(grave))]
+        elif notice.kind is NoticeKind.ESCALATED:
+            number = notice.number + (notice.incident_id in grave)
+        else:
+            return notice
+        return replace(notice, id=f"{notice.id.rsplit('-', 2)[0]}-{NoticeKind.ESCALATED.value}-{number}")
 
     def _is_history(self, change: IncidentChange, seen: Seen, now: Now) -> bool:
         """Whether it began long ago in a run that nobody continued: it was only read now."""

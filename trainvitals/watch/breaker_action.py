@@ -22,6 +22,8 @@ STALE_AFTER_S = 60.0
 #: Between two tries of a pause that was refused: what stood in its way (a request at the same moment, a full disk) may be over.
 TRY_AGAIN_S = (1.0, 5.0)
 REFUSED = "refused"
+#: Trips that are remembered as decided, of this process.
+MAX_DECIDED = 200
 
 
 class BreakerAction:
@@ -106,13 +108,16 @@ class Trips:
         self._breaker = breaker
         self._waiting: list[Finding] = []
         self._told: dict[str, None] = {}
+        self._decided: dict[str, None] = {}
         self._again_s, self._wait_s = float("-inf"), TRY_AGAIN_S[0]
 
     def __bool__(self) -> bool:
         return bool(self._waiting)
 
     def add(self, trip: Finding) -> None:
-        """One more; it is tried at once."""
+        """One more; it is tried at once. One that was decided is found again where the run's files are read again: it stays decided."""
+        if trip.id in self._decided:
+            return
         self._waiting = [*(other for other in self._waiting if other.id != trip.id), trip]
         self._again_s, self._wait_s = float("-inf"), TRY_AGAIN_S[0]
 
@@ -131,6 +136,10 @@ class Trips:
             elif trip.id in self._told:
                 del self._told[trip.id]
                 event = _gave_up(event) if event.data["decision"] == "stale" else event
+            if event.data["decision"] != REFUSED:
+                self._decided[trip.id] = None
+                while len(self._decided) > MAX_DECIDED:
+                    del self._decided[next(iter(self._decided))]
             told.append(event)
         self._waiting = refused
         self._again_s, self._wait_s = now_s + self._wait_s, min(TRY_AGAIN_S[1], 2 * self._wait_s)

@@ -66,6 +66,11 @@ class FarControl:
         if self._requests is not None:
             self._requests.restore(state)
 
+    def add_known(self, state: Mapping[str, Any]) -> None:
+        """What another state says was taken is taken, too. Raises as ``restore``."""
+        if self._requests is not None:
+            self._requests.add_known(state)
+
 
 def _feed(settings: Settings, run: RunSettings, clock: Clock) -> RequestFeed:
     key_files = [settings.resolve(path) for path in settings.requests.key_files]

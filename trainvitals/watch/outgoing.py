@@ -17,6 +17,10 @@ from trainvitals.watch.unnumbered import Unnumbered
 MAX_PENDING_POINTS = 200_000
 #: Store faults are told once in this time.
 TELL_AGAIN_S = 60.0
+#: Between two tries of a commit that was refused, doubled up to the second; and at least so many times what the try itself took: one on
+#: a store that is locked waits, and detection with it.
+TRY_AGAIN_S = (0.5, 5.0)
+TRY_AGAIN_TIMES = 2.0
 
 
 class Outgoing:
@@ -27,6 +31,11 @@ class Outgoing:
         self._pending = Pending()
         self._told_s: float | None = None
         self.unnumbered = Unnumbered(run)
+        self._again_s, self._pause_s = float("-inf"), TRY_AGAIN_S[0]
+        #: Why the store takes nothing now, "" when it does.
+        self.trouble = ""
+        #: Called before each commit; raises ``StoreError`` when it cannot be done yet.
+        self.before_commit: Callable[[], None] = lambda: None
         #: Hears of every event that is to be stored.
         self.listener: Callable[[Event], None] = lambda event: None
         self.counters = Counters()
@@ -61,20 +70,30 @@ class Outgoing:
         """The state alone has changed: it is to be committed, too."""
         self._pending.changed = True
 
+    def hurry(self) -> None:
+        """Let the next commit be tried at once: there may be no other."""
+        self._again_s = float("-inf")
+
     def commit(self, state: Callable[[], Mapping[str, bytes | None]]) -> bool:
-        """Whether something was written. What the store refuses waits for the next call."""
-        pending = self._pending
-        if not pending.changed:
+        """Whether something was written. What the store refuses waits, and is tried again after a pause."""
+        now_s = self._clock.monotonic_s()
+        if not self._pending.changed or now_s < self._again_s:
             return False
         try:
+            self.before_commit()
+            pending = self._pending
             self._store.commit(pending.points, state())
         except StoreError as error:
             self.counters.commit_failures += 1
-            now_s = self._clock.monotonic_s()
+            self.trouble = str(error)
+            ended_s = self._clock.monotonic_s()
+            self._again_s = ended_s + max(self._pause_s, TRY_AGAIN_TIMES * (ended_s - now_s))
+            self._pause_s = min(TRY_AGAIN_S[1], 2 * self._pause_s)
             if self._told_s is None or now_s - self._told_s >= TELL_AGAIN_S:
                 self._told_s = now_s
-                self._say(f"the store took nothing ({len(pending.points)} points wait): {error}")
+                self._say(f"the store took nothing ({len(self._pending.points)} points wait): {error}")
             return False
+        self.trouble, self._again_s, self._pause_s = "", float("-inf"), TRY_AGAIN_S[0]
         if self._told_s is not None:
             self._told_s = None
             self._say("the store answers again.")

@@ -120,6 +120,18 @@ class SignedRequests:
         self.refused = {reason: int(refused[reason]) for reason in REASONS if reason in refused}
         self._refused_rows = {str(mark): None for mark in state.get("refused_rows", [])}
 
+    def add_known(self, state: Mapping[str, Any]) -> None:
+        """What ``state`` says was seen counts as seen here, too. Raises as ``restore``."""
+        seen, refused, rows = self._seen, self.refused, self._refused_rows
+        try:
+            self.restore(state)
+        finally:
+            self._seen |= seen
+            self._refused_rows |= rows
+            self.refused = {
+                reason: max(refused.get(reason, 0), self.refused.get(reason, 0)) for reason in {**refused, **self.refused}
+            }
+
     def _take(self, request: SignedRequest, mark: str, now_s: float, now_ns: int) -> list[Event]:
         try:
             reason, sentence = signed.objection(request, self._run.name, self.kinds, now_ns)

@@ -44,6 +44,7 @@ from trainvitals.watch.postmortem import PostmortemRunner
 from trainvitals.watch.requests import Requests
 from trainvitals.watch.safe_checkpoint import SafeCheckpoint
 from trainvitals.watch.sources import RunSources
+from trainvitals.watch.state_copy import StateCopy
 from trainvitals.watch.troubles import Troubles
 
 
@@ -82,14 +83,48 @@ class Watchdog:
         self._scan_error = ""
         self._troubles, self._gate = Troubles(), FloodGate(clock)
         self._state_key = f"watch/{run.name}/"
+        self._copy, self._blob = StateCopy(run.dir, run.name, clock), b""
 
     @property
     def counters(self) -> Counters:
         return self._out.counters
 
+    @property
+    def store_trouble(self) -> str:
+        """Why the store takes nothing now, "" when it does."""
+        return self._out.trouble
+
     def restore(self) -> None:
         """Go on where the last committed turn ended. Raises ``StoreError`` when the store does not answer."""
-        kept = self._store.load_state(self._state_key)
+        self._go_on_from(self._store.load_state(self._state_key))
+
+    def begin_without_store(self, why: str) -> None:
+        """Go on from the copy of the state in the run directory, without one from the start of the run's files, and keep in memory
+        what is found until the store can be opened. why: a sentence for people."""
+        copy = self._copy.read()
+        self._go_on_from({} if copy is None else {self._state_key + "state": copy})
+        since = "the run's files are read from the start" if copy is None else "the run goes on from the copy of its state"
+        text = f"the store cannot be opened; {since}, and what is found is kept in memory until it can be: {why}"
+        self.note(text, "without store")
+        self._say(text)
+        self._out.trouble, self._out.before_commit = why, partial(self._meet_store, has_copy=copy is not None)
+
+    def _meet_store(self, *, has_copy: bool) -> None:
+        """The first look at a store that could not be opened at the start. Raises ``StoreError`` while it cannot be."""
+        kept = self._store.load_state(self._state_key).get(self._state_key + "state")
+        self._out.before_commit = lambda: None
+        if kept is not None:
+            try:
+                self._far.add_known(unpacked(kept)["far"])  # what was taken after the copy was made is not taken again
+            except KEPT_ERRORS as error:
+                self.note(f"what the store had kept could not be used ({type(error).__name__}: {error})", "store met")
+        elif has_copy:  # a new one, that has nothing of what came before the copy
+            waiting = self._trips.to_state()
+            self._start_anew()
+            self._trips.restore(waiting)
+            self.note("the store is a new one: the run's files are read again from the start", "store met")
+
+    def _go_on_from(self, kept: Mapping[str, bytes]) -> None:
         blob = kept.get(self._state_key + "state")
         if blob is None:
             self._take_up_notes()
@@ -205,6 +240,11 @@ class Watchdog:
         self._incidents.flush()  # whatever the store says: people are told all the same
         return is_behind and bool(records)
 
+    def last_turn(self) -> None:
+        """The store is tried once more, whenever it was tried last."""
+        self._out.hurry()
+        self.turn()
+
     def close(self) -> None:
         """After the last turn: whoever asks for something is told that nobody watches."""
         self._requests.close()
@@ -221,7 +261,7 @@ class Watchdog:
         troubles = [
             ("metadata", self._metadata.flush()), ("pauses", self._pauses.trouble), ("audit", self._audit.trouble),
             ("requests", self._requests.trouble), ("control", self._adapter.trouble), ("incidents", self._incidents.trouble), ("signed requests", self._far.trouble),
-            ("attempts", numbering and f"{numbering} {kept}"), ("flapping", self._sources.flapping()),
+            ("attempts", numbering and f"{numbering} {kept}"), ("flapping", self._sources.flapping()), ("copy of the state", self._copy.trouble),
         ]  # fmt: skip
         for source, trouble in self._troubles.news(troubles):
             self.note(trouble, f"trouble with {source}")
@@ -327,9 +367,11 @@ class Watchdog:
         if self._out.commit(self._kept):
             self._is_checkpoint_state_new = False
             self._requests.settle()
+            self._copy.keep(self._blob)
 
     def _kept(self) -> dict[str, bytes | None]:
-        state: dict[str, bytes | None] = {self._state_key + "state": self._state()}
+        self._blob = self._state()
+        state: dict[str, bytes | None] = {self._state_key + "state": self._blob}
         if self._is_checkpoint_state_new:  # thousands of checkpoints are megabytes: only when they changed
             state[self._state_key + "checkpoints"] = packed(self._checkpoint_state)
         return state
