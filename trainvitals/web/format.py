@@ -63,9 +63,13 @@ def coarse(seconds: float | None) -> str:
     return span(seconds) if seconds is None or not 60 <= seconds < 600 else f"{seconds // 60:.0f} min"
 
 
+#: Longer than anything here was: the time 0 is no time.
+NEVER_S = 20 * 365 * 86_400.0
+
+
 def age(seconds: float | None) -> str:
-    """``4 min 12 s ago``; ``never`` when unknown."""
-    return "never" if seconds is None else f"{span(seconds)} ago"
+    """``4 min 12 s ago``; ``never`` when unknown, or since the year that stands for never."""
+    return "never" if seconds is None or seconds > NEVER_S else f"{span(seconds)} ago"
 
 
 def against(value: float | None, usual: float | None) -> str:

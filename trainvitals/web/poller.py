@@ -22,7 +22,7 @@ from trainvitals.web.assemble import run_view
 from trainvitals.web.checkpoints import CheckpointReader
 from trainvitals.web.configuration import ConfigurationReader
 from trainvitals.web.incident_then import ThenReader
-from trainvitals.web.nodes import gpus, nodes
+from trainvitals.web.nodes import NodeReader
 from trainvitals.web.starts import StartReader
 from trainvitals.web.validation import ValidationReader
 from trainvitals.web.view import AuditView, ControlView, CurveQuery, CurveResult, RunView, Snapshot
@@ -102,7 +102,7 @@ class Poller:
         self._requests: dict[str, tuple[int, Sequence[Event]]] = {}
         self._configurations, self._validations = ConfigurationReader(), ValidationReader()
         self._checkpoints, self._starts, self._thens = CheckpointReader(), StartReader(), ThenReader()
-        self._far = remote.FarReader()
+        self._far, self._nodes = remote.FarReader(), NodeReader()
         self._period_s = min(1.0, settings.dashboard.refresh_s)
         self._snapshots, self._curves_store = _Connection(open_store), _Connection(open_store)
         self._snapshot = Snapshot(0)
@@ -164,7 +164,8 @@ class Poller:
         now_ns = self._clock.time_ns()
         try:
             store = self._snapshots.get()
-            seen_nodes, seen_gpus = nodes(store, now_ns, self._settings), gpus(store, now_ns, self._settings)
+            # Which machines a run uses is known from the look before: they do not change from one second to the next.
+            seen_nodes, seen_gpus = self._nodes.of(store, now_ns, self._settings, self._snapshot.runs)
             runs = tuple(self._view(store, run, now_ns, seen_nodes) for run in self._settings.runs)
             self._snapshot = Snapshot(now_ns, runs, seen_nodes, seen_gpus)
         except Exception as error:  # noqa: BLE001 - becomes the sentence on the page, and goes to the log

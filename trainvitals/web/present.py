@@ -10,6 +10,7 @@ from trainvitals.incidents.verdict import Verdict, VerdictWord, gpu_hours
 from trainvitals.records import Incident, NodeSample, Severity
 from trainvitals.schema import THROUGHPUT_METRICS
 from trainvitals.web import format as fmt
+from trainvitals.web.node_words import context_words, count_words, report_fact
 from trainvitals.web.stale import data_age_s, verdict_now
 from trainvitals.web.supervisor_words import restart_fact
 from trainvitals.web.view import ControlView, MetricNow, RunView, Snapshot
@@ -35,6 +36,9 @@ def band(snapshot: Snapshot, run: RunView, now_ns: int, refresh_s: float, *, nam
     if taken is not None:
         since = fmt.clock(taken.acknowledged_at_ns, run.settings.log_timezone, now_ns=now_ns)
         facts.append(f"{taken.acknowledged_by[:80] if names_people else 'somebody'} has it since {since}")
+    silent = report_fact(snapshot.nodes, run.name, now_ns)
+    if silent and verdict.word not in (VerdictWord.FINISHED, VerdictWord.HISTORY):
+        facts.append(silent)
     restart = "" if verdict.word is VerdictWord.RECOVERING else restart_fact(run, now_ns)
     if restart:
         facts.append(restart)
@@ -114,7 +118,12 @@ def rollback_cost(run: RunView) -> str:
 def tiles(snapshot: Snapshot, run: RunView, now_ns: int) -> list[dict[str, Any]]:
     """The row of numbers, each against what is usual."""
     shown = [_step_tile(run), _metric_tile(run, "loss"), _metric_tile(run, "grad_norm"), _throughput_tile(run)]
-    shown += [_left_tile(run), _checkpoint_tile(run, now_ns), nodes_tile(snapshot.nodes), _age_tile(snapshot, run, now_ns)]
+    shown += [
+        _left_tile(run),
+        _checkpoint_tile(run, now_ns),
+        nodes_tile(snapshot.nodes, now_ns),
+        _age_tile(snapshot, run, now_ns),
+    ]
     return shown
 
 
@@ -209,26 +218,16 @@ def _checkpoint_tile(run: RunView, now_ns: int) -> dict[str, Any]:
     return {"label": label, "value": fmt.step(newest.step), "context": f"{level}{when}"}
 
 
-def nodes_tile(nodes: Sequence[NodeSample]) -> dict[str, Any]:
-    """How many nodes, and how many of them are not well."""
+def nodes_tile(nodes: Sequence[NodeSample], now_ns: int | None = None) -> dict[str, Any]:
+    """How many nodes report, which one does not, and how many are not well. now_ns: None = say no ages."""
     if not nodes:
         return {"label": "Nodes", "value": fmt.UNKNOWN, "context": "no collector reports"}
-    bad = [node for node in nodes if node.state in BAD_NODE_STATES]
-    warm = sum(node.state == "warm" for node in nodes)
-    without = sum(node.state == "no_gpu" for node in nodes)
-    failed = [node for node in bad if node.state in ("fail", "lost")]
-    parts = [
-        f"{len(bad):,} not well" if bad else "",
-        f"{warm:,} warm" if warm else "",
-        f"{without:,} without GPU" if without else "",
-    ]
-    made_up = sum(node.is_simulated for node in nodes)
-    simulated = f" · {'all' if made_up == len(nodes) else f'{made_up:,}'} simulated" if made_up else ""
-    context = (" · ".join(part for part in parts if part) or "all well") + simulated
+    bad = any(node.state in BAD_NODE_STATES for node in nodes)
+    failed = any(node.state in ("fail", "lost") for node in nodes)
     return {
         "label": "Nodes",
-        "value": f"{len(nodes):,}",
-        "context": context,
+        "value": count_words(nodes),
+        "context": context_words(nodes, now_ns),
         "tone": "critical" if failed else "warning" if bad else "",
     }
 

@@ -45,8 +45,8 @@ def nodes_view(snapshot: Snapshot, language: str) -> tuple[str, dict[str, Any]]:
     """(how many and how they are, what ``node_wall`` draws)."""
     payload = wall_payload(snapshot.nodes, snapshot.gpus)
     if language == "zh":
-        return wall_zh.nodes_head(snapshot.nodes), payload
-    tile = nodes_tile(snapshot.nodes)
+        return wall_zh.nodes_head(snapshot.nodes, snapshot.taken_at_ns), payload
+    tile = nodes_tile(snapshot.nodes, snapshot.taken_at_ns)
     return f"{tile['value']} · {tile['context']}", payload
 
 

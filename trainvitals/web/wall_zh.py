@@ -10,10 +10,10 @@ from trainvitals.alerts.notice import Item, NoticeKind, Verb
 from trainvitals.alerts.text import plain
 from trainvitals.alerts.words import sentence
 from trainvitals.alerts.words_zh import LEVELS, duration
-from trainvitals.incidents.triage import BAD_NODE_STATES
 from trainvitals.incidents.verdict import WATCH_SILENT_S, VerdictWord
 from trainvitals.records import Finding, Incident, NodeSample
 from trainvitals.web import format as fmt
+from trainvitals.web.node_words import context_words, count_words, report_fact
 from trainvitals.web.present import taken_incident
 from trainvitals.web.stale import verdict_now
 from trainvitals.web.view import RunView, Snapshot
@@ -50,6 +50,9 @@ def band(snapshot: Snapshot, run: RunView, now_ns: int) -> dict[str, Any]:
     taken = taken_incident(run, verdict)
     if taken is not None:
         facts.append(f"已有人接手（{fmt.clock(taken.acknowledged_at_ns, run.settings.log_timezone, now_ns=now_ns)} 起）")
+    silent = report_fact(snapshot.nodes, run.name, now_ns, "zh")
+    if silent and verdict.word not in (VerdictWord.FINISHED, VerdictWord.HISTORY):
+        facts.append(silent)
     if run.supervisor.state == "held":
         facts.append("守护进程已停止自动重启，等待人工恢复")
     return {
@@ -227,22 +230,9 @@ def _checkpoint(value: str, run: RunView, now_ns: int) -> tuple[str, str]:
     return value, " · ".join(part for part in (level, age) if part)
 
 
-def nodes_context(nodes: Sequence[NodeSample]) -> str:
-    """How many are not well, and how many are made up."""
-    if not nodes:
-        return "没有采集器上报"
-    counts = [
-        (sum(node.state in BAD_NODE_STATES for node in nodes), "异常"), (sum(node.state == "warm" for node in nodes), "偏热"),
-        (sum(node.state == "no_gpu" for node in nodes), "无 GPU"),
-    ]  # fmt: skip
-    parts = [f"{count:,} 个{word}" for count, word in counts if count]
-    made_up = sum(node.is_simulated for node in nodes)
-    simulated = "" if not made_up else "全部为模拟" if made_up == len(nodes) else f"{made_up:,} 个模拟"
-    return " · ".join([*(parts or ["全部正常"]), *([simulated] if simulated else [])])
-
-
-def nodes_head(nodes: Sequence[NodeSample]) -> str:
-    return f"{len(nodes):,} 个 · {nodes_context(nodes)}"
+def nodes_head(nodes: Sequence[NodeSample], now_ns: int | None = None) -> str:
+    """How many report and how they are."""
+    return f"{count_words(nodes, 'zh')} · {context_words(nodes, now_ns, 'zh') if nodes else '没有采集器上报'}"
 
 
 def cell_title(cell: Mapping[str, Any]) -> str:
