@@ -95,7 +95,11 @@ def _message(rule: str, event: Event, step: int) -> str:
         named = ", ".join(shown) + (" …" if len(missing) > NAMED_RANKS else "")
         at_least = "at least " if data.get("is_at_least") else ""
         parts.append(f"{at_least}rank{'' if len(missing) == 1 else 's'} {named} said nothing")
-    if _is_whole(data.get("rank_behind")):
+    idle = [rank for rank in data.get("ranks_not_waiting") or () if _is_whole(rank)]
+    if idle:
+        named = ", ".join(map(str, idle[:NAMED_RANKS])) + (" …" if len(idle) > NAMED_RANKS else "")
+        parts.append(f"rank{'' if len(idle) == 1 else 's'} {named} had no collective pending: look there first")
+    elif _is_whole(data.get("rank_behind")):
         parts.append(f"rank {data['rank_behind']} had queued less work than the others")
     return f"NCCL timeout{operation} after step {format_step(step)}" + (f": {', '.join(parts)}" if parts else "")
 
@@ -113,6 +117,7 @@ def _data(event: Event) -> dict[str, Any]:
         "ranks_seen_count",
         "ranks_missing_count",
         "rank_behind",
+        "ranks_not_waiting",
     )
     return {name: event.data[name] for name in names if name in event.data}
 

@@ -19,7 +19,7 @@ SOFT_REASONS = frozenset({"time_limit", "timeout", "preempted", "requeued", "can
 DEADLY_CLASSES = frozenset(
     {
         "out_of_memory", "nccl_timeout", "node_failure", "gpu_error", "cuda_error", "crashed", "config_error", "exception", "killed",
-        "process_failed", "process_gone", "disk_full", "numerics", "cancelled", "time_limit", "preempted",
+        "process_failed", "process_gone", "disk_full", "storage_error", "numerics", "cancelled", "time_limit", "preempted",
     }
 )  # fmt: skip
 #: What launchers and ranks say of a death elsewhere; another class that is told before the run is called dead says more.

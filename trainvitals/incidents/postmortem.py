@@ -15,7 +15,9 @@ from typing import Any
 from trainvitals.records import Event
 
 #: What comes from outside the program, and what the program does; all others are told by victims and launchers.
-OUTER_CAUSES = frozenset({"out_of_memory", "gpu_error", "disk_full", "numerics", "node_failure", "time_limit", "preempted"})
+OUTER_CAUSES = frozenset(
+    {"out_of_memory", "gpu_error", "disk_full", "storage_error", "numerics", "node_failure", "time_limit", "preempted"}
+)
 INNER_CAUSES = frozenset({"config_error", "crashed", "cuda_error", "exception", "killed"})
 #: Waiting ranks are a better answer than broken connections, and these than a launcher's summary.
 _WEAKER = ("nccl_timeout", "network", "io_hang", "process_failed", "cancelled", "killed")
@@ -123,6 +125,8 @@ def rank_of(event: Event) -> int:
         return 0
     if kind in INNER_CAUSES and not (kind == "killed" and event.data.get("signal") != 9):
         return 1
+    if event.data.get("is_signalled"):
+        return 8  # a rank that heard of another one's timeout
     return 2 + _WEAKER.index(kind) if kind in _WEAKER else 9
 
 
@@ -242,6 +246,9 @@ def _suspects(found: Sequence[tuple[FileFaults, Event]]) -> tuple[int, ...]:
     size = 0
     for _, event in found:
         if event.data.get("class") != "nccl_timeout" or event.data.get("is_sub_group"):
+            continue
+        if event.data.get("is_signalled"):
+            size = max(size, *(rank + 1 for rank in _whole([event.data.get("rank")])), 0)
             continue
         named = _whole(event.data.get("ranks_seen"))
         if int(event.data.get("ranks_seen_count") or 0) > len(named):

@@ -181,5 +181,6 @@ def placed(event: Event, where: PathOrigin) -> Event:
             data.setdefault("local_rank", where.rank)
         else:
             data["rank"] = where.rank
-            data.setdefault("ranks_seen", [where.rank])
+            if not data.get("is_signalled"):
+                data.setdefault("ranks_seen", [where.rank])
     return replace(event, data=data)

@@ -50,6 +50,7 @@ POLICIES: Mapping[str, Policy] = MappingProxyType(
         "killed": Policy("restart", "killed from outside: the host's memory, the scheduler, or a person"),
         "process_failed": Policy("restart", "a launcher saw a process end"),
         "io_hang": Policy("restart", "storage did not answer"),
+        "storage_error": Policy("restart", "a file system failed; if it still does, the next start fails at once"),
         "time_limit": Policy("restart", "the allocation ended"),
         "preempted": Policy("restart", "the scheduler took the nodes"),
         "cancelled": Policy("restart", "SIGTERM or SIGINT from somebody else; to end a run for good there is control stop"),

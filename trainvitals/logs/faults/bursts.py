@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass, field
 from itertools import islice
 from typing import Any
 
+from trainvitals.logs.faults.collectives import Hang
 from trainvitals.logs.faults.origin import Origin
 from trainvitals.logs.faults.table import CLASSES
 from trainvitals.masking import mask_cut_text, mask_json
@@ -22,19 +23,12 @@ MAX_RANKS = 16_384
 MAX_NAMED_RANKS = 1_024
 #: Xids that mean failing hardware or firmware: NVIDIA's "XID Errors" table, and what large clusters drain a node for.
 FATAL_XIDS = frozenset({48, 62, 64, 74, 79, 94, 95, 109, 110, 119, 120, 123, 136, 140, 143, 144, 145, 149, 150, 158, 162, 167})
-_NUMBERS = {
-    "seq_num": re.compile(r"SeqNum=(\d{1,18})|watchdog at work(?: sequence id)?: (\d{1,18})", re.ASCII),
-    "timeout_ms": re.compile(r"Timeout\(ms\)=(\d{1,18})", re.ASCII),
-    "last_enqueued": re.compile(r"last enqueued (?:NCCL )?work: (-?\d{1,18})", re.ASCII),
-    "last_completed": re.compile(r"last completed (?:NCCL )?work: (-?\d{1,18})", re.ASCII),
-}
-_OPERATION = re.compile(r"OpType=(\w{1,60})", re.ASCII)
-_XID = re.compile(r"Xid \((?:PCI:)?([0-9a-fA-F:.]{1,20})\): (\d{1,4})", re.ASCII)
+_XID = re.compile(r"(S?)Xid \((?:PCI:)?([0-9a-fA-F:.]{1,20})\): (\d{1,6})(?:, (Fatal|Non-fatal)\b)?", re.ASCII)
 
 
 @dataclass
 class Seen:
-    """One class in a burst. ``ranks``: those that said it; ``work``: rank -> last enqueued work (NCCL), smallest and largest kept."""
+    """One class in a burst. ``ranks``: those that said it; ``hang``: what they say of the collective."""
 
     kind: str
     level: int
@@ -48,7 +42,7 @@ class Seen:
     is_sub_group: bool = False
     has_job_rank: bool = False
     detail: dict[str, Any] = field(default_factory=dict)
-    work: list[list[int]] = field(default_factory=list)
+    hang: Hang = field(default_factory=Hang)
 
     def add(self, level: int, text: str, origin: Origin, time_ns: int | None, detail: Mapping[str, Any]) -> None:
         """One more line."""
@@ -60,6 +54,8 @@ class Seen:
             self.time_ns = time_ns
         if not self.text:
             self.text = mask_cut_text(text.strip(), 500)
+        if detail.get("says") == "signal":
+            return  # told to dump because another rank waits
         if self.rank is None and origin.rank is not None:
             self.rank = origin.rank
             self.host = origin.host or self.host
@@ -74,23 +70,19 @@ class Seen:
             if value is not None and name not in self.detail:
                 self.detail[name] = mask_json(value)
 
-    def add_collective(self, text: str, rank: int | None) -> None:
+    def add_collective(self, text: str, rank: int | None, says: str) -> None:
         """What a line of the NCCL watchdog says of the work that hangs."""
-        if found := _OPERATION.search(text):
-            self.detail.setdefault("op", found[1])
-        for name, pattern in _NUMBERS.items():
-            if found := pattern.search(text):
-                value = int(found[1] or found[2] if pattern.groups == 2 else found[1])
-                self.detail.setdefault(name, value)
-                if name == "last_enqueued" and rank is not None:
-                    self.work = sorted([*self.work, [value, rank]])
-                    del self.work[1:-1]
+        self.hang.add(says, text, rank, self.detail)
 
 
 def xid_detail(text: str) -> dict[str, Any]:
-    """Number and PCI address of an Xid line; empty when it is none."""
+    """Number and PCI address of an Xid line, or of a switch's (``sxid``, ``is_fatal``); empty when it is none."""
     found = _XID.search(text)
-    return {"xid": int(found[2]), "pci": found[1]} if found else {}
+    if found is None:
+        return {}
+    if found[1]:
+        return {"sxid": int(found[3]), "pci": found[2], "is_fatal": found[4] == "Fatal"}
+    return {"xid": int(found[3]), "pci": found[2]}
 
 
 def following(seen: Sequence[Seen], told: Mapping[str, int]) -> dict[str, str | None]:
@@ -129,17 +121,19 @@ def to_event(one: Seen, number: int, victims: Sequence[Seen], world_size: int, *
     if one.host is not None:
         data["host"] = one.host
     data |= {name: value for name, value in one.detail.items() if name != "says"}
-    ranks = sorted(one.ranks)
+    ranks = sorted(one.ranks | one.hang.waiting if one.hang.waited else one.ranks)
     if ranks:
         data |= {"ranks_seen": ranks[:MAX_NAMED_RANKS], "ranks_seen_count": len(ranks)}
-    if one.kind == "nccl_timeout" and ranks:
-        data |= _missing(one, ranks, world_size)
+    if one.kind == "nccl_timeout":
+        data |= _missing(one, ranks, world_size) if ranks else {}
+        if not one.hang.waited:
+            data["is_signalled"] = True  # another rank timed out; what this log holds says nothing of who waited
     if victims:
         data["followed_by"] = {victim.kind: victim.count for victim in victims}
         if others := set().union(*(victim.ranks for victim in victims)) - one.ranks:
             data["ranks_followed_count"] = len(others)
     severity = CLASSES[one.kind].severity
-    if one.kind == "xid" and data.get("xid") in FATAL_XIDS:
+    if one.kind == "xid" and (data.get("xid") in FATAL_XIDS or data.get("is_fatal")):
         severity = Severity.CRITICAL
     if one.level > 0 and not CLASSES[one.kind].is_deadly and any(CLASSES[victim.kind].is_deadly for victim in victims):
         severity = Severity.CRITICAL  # a broken connection that the run did not outlive
@@ -152,12 +146,18 @@ def to_event(one: Seen, number: int, victims: Sequence[Seen], world_size: int, *
 def _missing(one: Seen, ranks: list[int], world_size: int) -> dict[str, Any]:
     """Ranks that said nothing. Without a world size in the log the largest rank seen bounds it from below."""
     data: dict[str, Any] = {}
-    if len(one.work) == 2 and one.work[0][0] < one.work[1][0]:
-        data["rank_behind"] = one.work[0][1]
+    if one.hang.behind is not None:
+        data["rank_behind"] = one.hang.behind
+    if one.hang.absent:
+        absent = one.hang.absent
+        return data | {"ranks_missing": absent[:MAX_NAMED_RANKS], "ranks_missing_count": len(absent)}
     if one.is_sub_group:
         return data | {"is_sub_group": True}
-    is_known = world_size > max(ranks)
-    size = world_size if is_known else max(ranks) + 1
+    if idle := one.hang.idle:
+        data |= {"ranks_not_waiting": idle[:MAX_NAMED_RANKS], "ranks_not_waiting_count": len(idle)}
+    largest = max(ranks + idle)
+    is_known = world_size > largest
+    size = world_size if is_known else largest + 1
     seen = set(ranks)
     silent = size - len(seen)
     if not one.has_job_rank and silent > len(seen):
@@ -175,4 +175,12 @@ def to_state(seen: Mapping[str, Seen]) -> list[dict[str, Any]]:
 
 def from_state(state: Sequence[Mapping[str, Any]]) -> dict[str, Seen]:
     """What ``to_state`` was given."""
-    return {str(one["kind"]): Seen(**{**one, "ranks": set(one["ranks"])}) for one in state}
+    # "work": what was kept before ``hang`` was, of a burst that an older version had begun.
+    return {
+        str(one["kind"]): Seen(
+            **{name: value for name, value in one.items() if name not in ("ranks", "hang", "work")},
+            ranks=set(one["ranks"]),
+            hang=Hang(**one.get("hang", {"waited": True})),
+        )
+        for one in state
+    }

@@ -13,6 +13,7 @@ from typing import Any
 from trainvitals.logs.faults.bursts import Seen, following, from_state, to_event, to_state, xid_detail
 from trainvitals.logs.faults.loss_scale import LossScale
 from trainvitals.logs.faults.origin import origin, srun_tasks, step_host, world_size
+from trainvitals.logs.faults.signals import CRASH_SIGNALS, exit_code, signal_of
 from trainvitals.logs.faults.table import LITERALS as ROW_LITERALS
 from trainvitals.logs.faults.table import sightings
 from trainvitals.logs.faults.tracebacks import BEGIN, HARMLESS, ROOT_CAUSE, RootCauses, Tracebacks
@@ -25,9 +26,7 @@ REMEMBERED_LINES = 2_000
 #: A death of many thousand ranks may print that much without a pause.
 MAX_BURST_LINES = 50_000
 FORGET_NS = 3_600 * 10**9
-_CRASH_SIGNALS = frozenset({4, 6, 7, 8, 11})
 _WORLD_LITERALS = ("orld_size", "ORLD_SIZE", "orld size", " nranks ")
-_EXIT_CODE = re.compile(r"(?:exitcode *: |exit code |return code = )(-?\d{1,4})\b", re.ASCII)
 #: ``[Wed Jan  2 03:04:05 2026]`` (dmesg -T) and ``Jan  2 03:04:05 node17`` (syslog), which ``LineTimes`` does not read.
 _KERNEL_TIME = re.compile(
     r"(?:\[[A-Z][a-z]{2} ([A-Z][a-z]{2}) {1,2}(\d{1,2}) (\d\d:\d\d:\d\d) (\d{4})\]|^([A-Z][a-z]{2}) {1,2}(\d{1,2}) (\d\d:\d\d:\d\d) )",
@@ -164,7 +163,7 @@ class Faults:
             one = self._seen[kind] = Seen(kind, level, self._next_order())
         one.add(level, text, who, time_ns, detail)
         if kind == "nccl_timeout":
-            one.add_collective(text, who.rank)
+            one.add_collective(text, who.rank, str(detail.get("says", "")))
 
     def _refined(self, kind: str, level: int, text: str, detail: dict[str, Any]) -> tuple[str, int, dict[str, Any]]:
         """What the numbers in a line say beyond its class."""
@@ -172,8 +171,8 @@ class Faults:
             detail |= xid_detail(text)
         elif kind in ("time_limit", "node_failure", "cancelled", "preempted") and (daemon := step_host(text)):
             detail["reported_by"] = daemon
-        elif kind == "process_failed" and (code := _EXIT_CODE.search(text)):
-            return self._by_exit_code(int(code[1]), level, detail)
+        elif kind == "process_failed" and (code := exit_code(text)) is not None:
+            return self._by_exit_code(code, level, detail)
         if "signal" in detail:
             detail["signal"] = int(detail["signal"])
         tasks = srun_tasks(text)
@@ -183,8 +182,7 @@ class Faults:
 
     @staticmethod
     def _by_exit_code(code: int, level: int, detail: dict[str, Any]) -> tuple[str, int, dict[str, Any]]:
-        # A shell says 128 + the signal's number; its own codes end at 128.
-        number = -code if code < 0 else code - 128 if 129 <= code <= 159 else 0
+        number = signal_of(code)
         detail["exit_code"] = code
         if number:
             detail["signal"] = number
@@ -192,15 +190,15 @@ class Faults:
             return "killed", 3, detail
         if number in (2, 15):
             return "killed", 1, detail
-        if number in _CRASH_SIGNALS:
+        if number in CRASH_SIGNALS:
             return "crashed", 2 if number == 6 else 4, detail  # NCCL's watchdog ends its own process by an abort
         return "process_failed", level, detail
 
     def _add_root_cause(self, fields: dict[str, str]) -> None:
         if not ("rank" in fields or "exitcode" in fields):
             return  # somebody's text about such blocks
-        code = _EXIT_CODE.search("exitcode : " + fields.get("exitcode", ""))
-        kind, level, detail = self._by_exit_code(int(code[1]), 2, {}) if code else ("process_failed", 2, {})
+        code = exit_code("exitcode : " + fields.get("exitcode", ""))
+        kind, level, detail = self._by_exit_code(code, 2, {}) if code is not None else ("process_failed", 2, {})
         if (path := fields.get("error_file", "<N/A>")) != "<N/A>":
             detail["error_file"] = path
         who = origin(f"rank : {fields.get('rank', '')} host : {fields.get('host', '')}")
