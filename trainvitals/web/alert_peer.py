@@ -6,6 +6,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from fnmatch import fnmatchcase
 
 from trainvitals.alerts.notice import Notice, NoticeKind
@@ -25,6 +26,8 @@ log = logging.getLogger(__name__)
 LOOK_S = 2.0
 #: Messages that the page shows, the newest.
 MESSAGES = 200
+#: Failed looks in a row after which every page says so: one may be a disk that was slow.
+FAILED_LOOKS = 3
 
 
 class AlertPeer:
@@ -42,6 +45,7 @@ class AlertPeer:
         self._waiting: list[Notice] = []
         self._has_taken_up = False
         self._view = alerts_view(settings, (), ())
+        self._failed_looks, self._failed_in_a_row, self._failed_last = 0, 0, ""
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -86,7 +90,32 @@ class AlertPeer:
             lost = self._outbox.lost()
         except TrainvitalsError as error:
             trouble, health, messages, lost = str(error), [], list(self._view.messages), self._view.lost
-        self._view = alerts_view(self._settings, health, messages, lost, trouble, self._silent.sentences)
+        self._failed_in_a_row = 0
+        sentences = (*self._silent.sentences, *self._failed_words())
+        self._view = alerts_view(self._settings, health, messages, lost, trouble, sentences)
+
+    def look(self) -> None:
+        """``tick``; what goes wrong in an unexpected way is counted, stands on the alerts page, and on all pages when it lasts."""
+        try:
+            self.tick()
+        except Exception as error:
+            self._failed_looks += 1
+            self._failed_in_a_row += 1
+            self._failed_last = f"{type(error).__name__}: {error}"[:200]
+            log.exception("the look at the watchdogs failed; the next one comes in %g s", LOOK_S)
+            told = f"The dashboard cannot look at its watchdogs and messages ({self._failed_last}); what stands here is of the last good look."
+            is_loud = self._failed_in_a_row >= FAILED_LOOKS and self._settings.alerts.banner
+            self._view = replace(
+                self._view, trouble=told, sentences=self._failed_words(), banner=told if is_loud else self._view.banner
+            )
+
+    def _failed_words(self) -> tuple[str, ...]:
+        if not self._failed_looks:
+            return ()
+        times = "once" if self._failed_looks == 1 else f"{self._failed_looks:,} times"
+        return (
+            f"The look at the watchdogs failed {times} since the dashboard began, last: {self._failed_last}. Its log has the details.",
+        )
 
     def _hand_over(self) -> None:
         while self._waiting:
@@ -101,10 +130,7 @@ class AlertPeer:
 
     def _run(self) -> None:
         while not self._stopping.is_set():
-            try:
-                self.tick()
-            except Exception:
-                log.exception("the look at the watchdogs failed; the next one comes in %g s", LOOK_S)
+            self.look()
             self._stopping.wait(LOOK_S)
 
 
