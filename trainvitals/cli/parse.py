@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import codecs
 import gzip
 import io
 import itertools
+import re
 import stat
 import sys
 import zlib
@@ -27,6 +29,8 @@ _CHUNK_BYTES = 1 << 18
 _LONGEST_MAGIC = 64
 _LFS_POINTER = b"version https://git-lfs.github.com/spec/"
 _GZIP_MAGIC = b"\x1f\x8b"
+_UTF16 = (b"\xff\xfe", b"\xfe\xff")
+_HOLE = re.compile(rb"\0{64,}")
 _BINARY_MAGIC = (
     b"PK\x03\x04",
     b"\x7fELF",
@@ -162,11 +166,22 @@ def text_chunks(raw: _Source, stack: ExitStack, shown: str) -> Iterable[bytes]:
         rest = unzipped
         first = _beginning(rest)
     chunks = itertools.chain([first] if first else [], iter(lambda: rest.read1(_CHUNK_BYTES), b""))
+    if first.startswith(_UTF16):
+        yield from _as_utf8(chunks)
+        return
     if looks_like_event_file(first):
         yield from lines_of_chunks(chunks)
         return
     _refuse_what_is_no_log(first, shown)
     yield from broken_into_lines(chunks) if is_long_document(first) else chunks
+
+
+def _as_utf8(chunks: Iterable[bytes]) -> Iterable[bytes]:
+    """What PowerShell and some editors write: UTF-16 with a byte order mark."""
+    decoder = codecs.getincrementaldecoder("utf-16")("replace")
+    for chunk in chunks:
+        yield decoder.decode(chunk).encode("utf-8", "replace")
+    yield decoder.decode(b"", final=True).encode("utf-8", "replace")
 
 
 def _beginning(raw: _Source) -> bytes:
@@ -183,8 +198,8 @@ def _beginning(raw: _Source) -> bytes:
 def _refuse_what_is_no_log(first: bytes, shown: str) -> None:
     if first.startswith(_LFS_POINTER):
         raise InputError(f"{shown} is a Git LFS pointer, not the file itself; fetch the content with `git lfs pull`.")
-    # A log truncated under its writer begins with a hole of NUL bytes, and is still a log.
-    if first.startswith(_BINARY_MAGIC) or b"\0" in first[:8192].strip(b"\0"):
+    # A log truncated under its writer has a hole of NUL bytes, mostly at its beginning, and is still a log.
+    if first.startswith(_BINARY_MAGIC) or b"\0" in _HOLE.sub(b"", first[:8192].strip(b"\0")):
         raise InputError(f"{shown} is a binary file, not a text log; parse reads logs, CSV, JSON lines and trainer_state.json.")
 
 

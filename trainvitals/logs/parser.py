@@ -353,6 +353,7 @@ class Parser:
             "fault_origin": self._fault_origin,
             "tracker": self._tracker.to_state(),
             "mtime_ns": self._times.mtime_ns,
+            "last_ns": self._times.last_ns,
             "head": self._head.decode("latin-1"),
             "finder": self._finder.to_state(),
             "prelude": self._prelude.to_state(),
@@ -381,7 +382,7 @@ class Parser:
         self._faults.restore(state["faults"])
         self._fault_origin = state["fault_origin"]
         self._tracker.restore(state["tracker"])
-        self._times.mtime_ns = state["mtime_ns"]
+        self._times.mtime_ns, self._times.last_ns = state["mtime_ns"], state.get("last_ns")
         self._head = bytearray(state["head"].encode("latin-1"))
         self._finder.restore(state["finder"])
         self._prelude.restore(state["prelude"])

@@ -33,11 +33,15 @@ def zone(name: str) -> tzinfo:
 
 
 class LineTimes:
-    """Finds the time in a line. Naive times are in ``timezone``; a missing year comes from the file's mtime."""
+    """Finds the time in a line. Naive times are in ``timezone``; a missing year comes from the file's mtime.
+
+    In the hour that a clock shows twice when summer time ends, the one that is nearer to the time found last counts: ``last_ns``.
+    """
 
     def __init__(self, timezone: str = "UTC", mtime_ns: int | None = None) -> None:
         self._zone = zone(timezone)
         self.mtime_ns = mtime_ns
+        self.last_ns: int | None = None
         # Logs say the same minute in the same place many times over: what is around its seconds, and its time.
         self._before, self._behind, self._minute_ns = "\0", "", 0
 
@@ -90,10 +94,19 @@ class LineTimes:
         year, month, day, hour, minute, second = map(int, parts)
         try:
             moment = datetime(year, month, day, hour, minute, second, tzinfo=self._offset(offset))
-            delta = moment - _EPOCH
+            time_ns = _since_epoch_ns(moment)
+            if offset is None and self._zone is not UTC:
+                time_ns = self._nearer(time_ns, _since_epoch_ns(moment.replace(fold=1)))
         except (ValueError, OverflowError):
             return None
-        return checked_time_ns((delta.days * 86_400 + delta.seconds) * _SECOND_NS + _fraction_ns(fraction))
+        return checked_time_ns(time_ns + _fraction_ns(fraction))
+
+    def _nearer(self, first_ns: int, second_ns: int) -> int:
+        # Earlier the second time: the clock was put forward, and no time is there twice.
+        if second_ns > first_ns and self.last_ns is not None and abs(second_ns - self.last_ns) < abs(first_ns - self.last_ns):
+            first_ns = second_ns
+        self.last_ns = first_ns
+        return first_ns
 
     def _offset(self, text: str | None) -> tzinfo:
         if text is None:
@@ -102,6 +115,11 @@ class LineTimes:
             return UTC
         minutes = int(text[1:3]) * 60 + int(text[-2:])
         return timezone(timedelta(minutes=-minutes if text[0] == "-" else minutes))
+
+
+def _since_epoch_ns(moment: datetime) -> int:
+    delta = moment - _EPOCH
+    return (delta.days * 86_400 + delta.seconds) * _SECOND_NS
 
 
 def _fraction_ns(fraction: str | None) -> int:
