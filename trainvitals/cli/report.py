@@ -30,6 +30,7 @@ from trainvitals.store.protocol import Store
 from trainvitals.web.assemble import run_view
 from trainvitals.web.incident import incident_story
 from trainvitals.web.incident_then import attempts_in, read_then
+from trainvitals.web.nodes_then import nodes_at
 from trainvitals.web.process import read_control
 from trainvitals.web.view import RunView
 
@@ -74,11 +75,12 @@ def build(settings: Settings, run_settings: RunSettings, store: Store, incident_
     now_ns = clock.time_ns()
     view = run_view(settings, store, run_settings, read_control(run_settings, now_ns), now_ns)
     incident = _named(view, incident_id)
-    view = replace(view, thens={incident.id: read_then(store, run_settings.name, incident, view.findings)})
+    then = replace(read_then(store, run_settings.name, incident, view.findings), nodes=nodes_at(store, incident.opened_at_ns))
+    view = replace(view, thens={incident.id: then})
     story = incident_story(view, (), incident)
     link = incident_link(settings.dashboard.public_url, incident, view.last_step)
     return IncidentPage(
-        incident, now_ns, story.symptom.name, story.suspect, story.action, _facts(view), story.checks, story.findings, story.near,
+        incident, now_ns, story.symptom.name, story.suspect, story.action, _facts(view, story.nodes_then), story.checks, story.findings, story.near,
         _curves(store, run_settings.name, incident, attempts_in(incident, view.findings), now_ns), link,
     )  # fmt: skip
 
@@ -98,7 +100,7 @@ def _named(view: RunView, incident_id: str) -> Incident:
     raise TrainvitalsError(f"{what} with {incident_id[:100]!r}. The store knows: {known}.")
 
 
-def _facts(view: RunView) -> tuple[tuple[str, str], ...]:
+def _facts(view: RunView, nodes_then: str) -> tuple[tuple[str, str], ...]:
     safe = view.recommended
     level = f", verified: {safe.level.value}" if safe is not None and safe.level is not None else ""
     where = f"step {safe.step:,}{level}: {safe.path}" if safe is not None and safe.step is not None else view.rollback.why
@@ -106,7 +108,7 @@ def _facts(view: RunView) -> tuple[tuple[str, str], ...]:
     return (
         ("Safe checkpoint", where), ("Newest step", f"step {view.last_step:,}" if view.last_step is not None else "none is stored"),
         ("Run now", f"{verdict.word.value}: {verdict.headline}"), ("Done by itself", verdict.automatic), ("To decide", verdict.decision),
-        ("Trainer", view.control.sentence),
+        ("Trainer", view.control.sentence), ("Nodes when it began", nodes_then),
     )  # fmt: skip
 
 

@@ -146,7 +146,7 @@ def run_view(
     )
     nonfinite = [(m.name, m.nonfinite) for m in metrics.values() if m.nonfinite is not None]
     about = incident or _incident_of(found, inputs, run.name)
-    past = (thens or ThenReader()).of(store, run.name, facts.incidents, facts.findings, inputs.attempt)
+    past = (thens or ThenReader()).of(store, run.name, facts.incidents, facts.findings, inputs.attempt, now_ns)
     measured = measured_in(about, facts.findings, past, metrics, inputs.attempt) if about is not None else {}
     made_of = (configurations or ConfigurationReader()).of(store, run.name, attempts, now_ns, run.dir)
     return RunView(

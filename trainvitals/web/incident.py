@@ -14,6 +14,7 @@ from trainvitals.web.assemble import checks_of, measured_in
 from trainvitals.web.changes import Changes, changes_at, nothing_changed
 from trainvitals.web.death import Death, death_near, nothing_read, reading_words
 from trainvitals.web.incident_then import is_past, with_events
+from trainvitals.web.nodes_then import then_words
 from trainvitals.web.view import RunView, Then
 
 NEAR_NS = 30 * 60 * 10**9
@@ -45,7 +46,8 @@ class IncidentStory:
     """Everything the incidents page tells of one incident. findings by step, ``near`` by time.
 
     death: what the ends of the logs say; without it ``death_note`` says why a dead run has none. changes: of the start before
-    the onset; without them ``changes_note`` says what is known, "" for a first start.
+    the onset; without them ``changes_note`` says what is known, "" for a first start. nodes_then: how the nodes were when it opened, in
+    a sentence, "" when that is not known.
     """
 
     symptom: Symptom
@@ -56,6 +58,7 @@ class IncidentStory:
     death_note: str = ""
     changes: Changes | None = None
     changes_note: str = ""
+    nodes_then: str = ""
 
     @property
     def suspect(self) -> str:
@@ -73,7 +76,7 @@ class IncidentStory:
 
 
 def incident_story(run: RunView, nodes: Sequence[NodeSample], incident: Incident) -> IncidentStory:
-    """The story of ``incident``, from the snapshot alone. Node states are those of now, so they count for open ones only."""
+    """The story of ``incident``, from the snapshot alone. Nodes of now count for an open one; one that is over is told by those of then."""
     findings = sorted((finding for finding in run.findings if finding.id in incident.finding_ids), key=lambda f: f.first_step)
     onset_ns = min((f.time_ns for f in findings if f.time_ns is not None), default=incident.opened_at_ns)
     begun = [a for a in run.attempts if a.started_ns <= onset_ns] or list(run.attempts)
@@ -82,10 +85,11 @@ def incident_story(run: RunView, nodes: Sequence[NodeSample], incident: Incident
     newest = run.attempts[-1].number if run.attempts else None
     measured = measured_in(incident, run.findings, run.thens, run.metrics, newest)
     is_now = not is_past(incident, run.findings, newest)
+    then = run.thens.get(incident.id, Then())
     nonfinite = [(m.name, m.nonfinite) for m in run.metrics.values() if m.nonfinite is not None] if is_now else []
     checks = checks_of(
-        run.findings, with_events(run.events, run.thens.get(incident.id, Then())), run.checkpoints, incident, onset_ns, attempt,
-        nodes if incident.is_open else (), nonfinite,
+        run.findings, with_events(run.events, then), run.checkpoints, incident, onset_ns, attempt,
+        nodes if incident.is_open else then.nodes, nonfinite,
         "grad_norm" in run.metrics, measured.get("lr"),
         any(attempt and one.attempt == attempt.number for one in run.configurations), measured.get("grad_norm"),
         is_past=not is_now,
@@ -114,6 +118,7 @@ def incident_story(run: RunView, nodes: Sequence[NodeSample], incident: Incident
         nothing_read(run.settings, is_reading) if is_dead else "",
         changes,
         "" if changes is not None or attempt is None or is_first else nothing_changed(attempt.number, told),
+        then_words(then.nodes),
     )
 
 

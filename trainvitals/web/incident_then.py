@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from trainvitals.records import Event, Finding, Incident
 from trainvitals.store.protocol import Store
 from trainvitals.web.metrics import USUAL_POINTS, Row, is_about_metrics, rows_of
+from trainvitals.web.nodes_then import NodesThenReader
 from trainvitals.web.view import MetricNow, Then
 
 METRICS = ("lr", "grad_norm")
@@ -28,12 +29,19 @@ class ThenReader:
     """One for each poller: what is over is read once."""
 
     _known: dict[tuple[str, str], tuple[int, Then]] = field(default_factory=dict)
+    _nodes: NodesThenReader = field(default_factory=NodesThenReader)
 
     def of(
-        self, store: Store, run: str, incidents: Sequence[Incident], findings: Sequence[Finding], attempt: int | None
+        self,
+        store: Store,
+        run: str,
+        incidents: Sequence[Incident],
+        findings: Sequence[Finding],
+        attempt: int | None,
+        now_ns: int = 0,
     ) -> dict[str, Then]:
-        """Incident id -> what was measured in it, of those that are over or of an earlier start. attempt: the one that runs. Raises what
-        the store raises."""
+        """Incident id -> what was measured in it, of those that are over or of an earlier start, and the nodes when it opened. attempt:
+        the one that runs. Raises what the store raises."""
         past = [one for one in incidents if is_about_metrics(one) and is_past(one, findings, attempt)]
         newest = sorted(past, key=lambda one: (one.is_open, one.opened_at_ns), reverse=True)[:MAX_INCIDENTS]
         found, left = {}, MAX_NEW
@@ -47,6 +55,8 @@ class ThenReader:
                 found[incident.id] = kept[1]
         for key in [key for key in self._known if key[0] == run and key[1] not in found]:
             del self._known[key]
+        for id, nodes in self._nodes.of(store, run, incidents, now_ns).items():
+            found[id] = replace(found.get(id, Then()), nodes=nodes)
         return found
 
 

@@ -38,10 +38,11 @@ class MetricNow:
 @dataclass(frozen=True)
 class Then:
     """What is stored of an incident that is over, or of an earlier start. metrics: the worst value of each against the usual one before.
-    events: data positions and messages before its onset, which may be long behind the newest."""
+    events: data positions and messages before its onset, which may be long behind the newest. nodes: as they were when it opened."""
 
     metrics: Mapping[str, MetricNow] = field(default_factory=dict)
     events: tuple[Event, ...] = ()
+    nodes: tuple[NodeSample, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -193,6 +194,7 @@ class CurveQuery:
     start/end: UTC ns for "time", steps for "step"; None = open end (from the first, up to now). last_s: instead of start
     and end, the last so many seconds up to now (up to the last step, when that is longer ago); 0 = not asked.
     compact: small margins, for the overview. until_attempt: leave out what later starts made, None = show all.
+    log_loss: the loss on a logarithmic axis. smooth: the running median over each faint line.
     """
 
     run: str
@@ -204,6 +206,8 @@ class CurveQuery:
     last_s: float = 0.0
     compact: bool = False
     until_attempt: int | None = None
+    log_loss: bool = False
+    smooth: bool = False
 
 
 @dataclass(frozen=True)
