@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from trainvitals.logs.quoted import is_code
 from trainvitals.logs.registry import GRAMMARS
 
 #: Lines that a CSV or a JSON document may take to show what it is.
@@ -13,11 +13,6 @@ _HEADER_LINES = 20
 _BAR = "%|"
 _MAX_KEPT_LINES = 256
 _MAX_KEPT_CHARACTERS = 1000
-
-#: A line of a trainer's as text in a program: a test of a log reader, a list of losses that somebody copied.
-_CODE = re.compile(
-    r"""\A(?:[E>]\s)?\s{0,80}(?:[rbuf]{0,2}["']|[\w.]{1,60}\s?=\s?[rbuf]{0,2}["']|(?:print|assert)\b[ (])|\\n["']\s?[,)]{0,2}\Z|\{'[^{}]{1,4000}\},\Z"""
-)
 
 #: (end, line): the byte offset just behind a line, and its text.
 Located = tuple[int, str]
@@ -40,7 +35,7 @@ def claimant(line: str, grammars: Iterable[type[Any]]) -> type[Any] | None:
             else:
                 continue
         if grammar.claims(line):
-            return grammar if grammar.is_document or _CODE.search(line) is None else None
+            return grammar if grammar.is_document or not is_code(line) else None
     return None
 
 

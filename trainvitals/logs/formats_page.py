@@ -59,6 +59,8 @@ def _notes(grammar: type[Any]) -> str:
         return "Files are binary; this is one of their scalars as it is handed over."
     if grammar.is_document:
         return "A whole file: found in its first lines only."
+    if grammar.name == "by_shape":
+        return "The last resort: several lines of one shape decide, see [above](#lines-of-unknown-trainers)."
     if grammar.is_weak:
         return "Gives way to any other format found in the same log."
     return ""

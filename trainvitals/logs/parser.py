@@ -8,30 +8,29 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from types import MappingProxyType
-from typing import Any, cast
+from typing import Any
 
 from trainvitals.errors import InputError
 from trainvitals.identity import event_id
 from trainvitals.logs.attempts import AttemptTracker, Verdict
 from trainvitals.logs.changes import FormatChanges
 from trainvitals.logs.event_numbers import EventNumbers
+from trainvitals.logs.event_text import without_secrets
 from trainvitals.logs.faults.reader import Faults
 from trainvitals.logs.finder import FormatFinder, Located, Prelude
 from trainvitals.logs.framing import LineFramer, origin_of
 from trainvitals.logs.grammar import Grammar
+from trainvitals.logs.grammars.by_shape import ByShape
 from trainvitals.logs.grammars.hook_jsonl import HookJsonl
 from trainvitals.logs.grammars.megatron_arguments import MegatronArguments
 from trainvitals.logs.registry import ALIASES, GRAMMARS
 from trainvitals.logs.screen import FaultScreen
 from trainvitals.logs.times import LineTimes
 from trainvitals.logs.values import ExtraMetrics
-from trainvitals.masking import mask_cut_text, mask_json
 from trainvitals.records import Event, Step
 
 #: The log's identity is the checksum of so many of its first bytes.
 KEY_BYTES = 4096
-#: Characters of an event's text.
-MAX_TEXT = 500
 _NONE: Mapping[str, type[Any]] = MappingProxyType({})
 _BAR = "%|"
 #: A number at the end of a file without a line end, that lacks digits for certain: exponents are printed with two.
@@ -41,14 +40,6 @@ _TORN_NUMBER = re.compile(r"\d{1,40}(?:\.\d{0,40})?[eE][+-]?\d?\Z|\d{1,40}\.\Z",
 def _end_of_line(data: bytes) -> int:
     ends = [place for place in (data.find(b"\n"), data.find(b"\r")) if place >= 0]
     return min(ends) + 1 if ends else len(data)
-
-
-def _without_secrets(event: Event) -> Event:
-    """Logs are read by few people, the store and its pages by many. A configuration is masked key by key where it is read."""
-    if event.kind == "metadata":
-        return replace(event, text=mask_cut_text(event.text, MAX_TEXT))
-    data = cast("dict[str, Any]", mask_json(dict(event.data)))
-    return replace(event, text=mask_cut_text(event.text, MAX_TEXT), data=data)
 
 
 class Parser:
@@ -88,6 +79,7 @@ class Parser:
         self._extras = ExtraMetrics()
         self._finder = FormatFinder(custom)
         self._prelude = Prelude(self._grammars.values())
+        self._shape = ByShape(self._times)  # sees what no grammar claims, as long as none is found
         self._changes = FormatChanges(tuple(self._grammars.values()))
         self._arguments = MegatronArguments()
         self._grammar: Grammar | None = None
@@ -173,7 +165,8 @@ class Parser:
         try:
             for end, line, prefix in self._framer.finish():
                 self._read(_TORN_NUMBER.sub("", line), prefix, end, True, records)
-            self._take_all(self._grammar.finish() if self._grammar is not None else (), self._framer.offset, records)
+            last = self._grammar.finish() if self._grammar is not None else self._by_shape(self._shape.finish())
+            self._take_all(last, self._framer.offset, records)
             self._tell_faults(self._faults.finish(), records)
         except Exception:  # noqa: BLE001 (as in feed)
             self._counts["failed_lines"] += 1
@@ -225,7 +218,7 @@ class Parser:
     def _line(self, line: str, end: int, records: list[Step | Event]) -> None:
         grammar = self._grammar or self._find(line, end, records)
         if grammar is None:
-            self._take_all(self._arguments.feed(line), end, records)
+            self._take_all(self._arguments.feed(line) or self._by_shape(self._shape.feed(line)), end, records)
             return
         if self._key_end is None and grammar.claims(line):
             self._key_end = end
@@ -253,6 +246,13 @@ class Parser:
         self._key_end = end
         self._feed_again(self._prelude.take(), records)
         return grammar
+
+    def _by_shape(self, found: list[Step | Event]) -> list[Step | Event]:
+        """The log is that of an unknown trainer as soon as its shapes give a record."""
+        if found:
+            self._prelude.take()
+            self._use(self._shape)
+        return found
 
     def _change(self, other: type[Any], lines: list[Located], records: list[Step | Event]) -> None:
         """The log goes on in another format. What a weak grammar still holds is what the line just claimed says better."""
@@ -294,8 +294,7 @@ class Parser:
             is_hook = self._hook is not None and self._hook_key is not None
             records.append(self._numbered(record, str(self._hook_key) if is_hook else self._digest(place)[:16]))
             return
-        if self._changes.is_pending:
-            self._changes.forget()
+        self._changes.step_seen(record)
         if self._prelude.kept:
             self._prelude.take()
         verdict = self._tracker.judge(record.step, record.attempt, self._hook_key is not None, record.time_ns, self._origin)
@@ -334,7 +333,7 @@ class Parser:
 
     def _numbered(self, event: Event, origin: str) -> Event:
         """With attempt, source and an id that is a function of the file's bytes. Faults number themselves."""
-        event = _without_secrets(event)
+        event = without_secrets(event)
         number = None if self._tracker.is_between else self._tracker.number
         start = self._hook_rewind if self._hook_key is not None else self._rewind or 0
         identifier = event_id(event.kind, origin, event.id or self._event_numbers.name(event, origin, start))
@@ -357,6 +356,7 @@ class Parser:
             "head": self._head.decode("latin-1"),
             "finder": self._finder.to_state(),
             "prelude": self._prelude.to_state(),
+            "shape": self._shape.to_state() if self._grammar is None else None,
             "changes": self._changes.to_state(),
             "arguments": self._arguments.to_state(),
             "origin": self._origin,
@@ -378,6 +378,8 @@ class Parser:
             grammar: Grammar = self._grammars[name](self._times)
             grammar.restore(state["grammar"])
             self._use(grammar)
+        elif state["shape"] is not None and self._grammar is None:
+            self._shape.restore(state["shape"])
         self._framer.restore(state["framer"])
         self._faults.restore(state["faults"])
         self._fault_origin = state["fault_origin"]

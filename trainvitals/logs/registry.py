@@ -8,6 +8,7 @@ from typing import Any
 
 from trainvitals.logs.grammars.automodel import AutoModel
 from trainvitals.logs.grammars.bmtrain import BMTrain
+from trainvitals.logs.grammars.by_shape import ByShape
 from trainvitals.logs.grammars.cerebras import Cerebras
 from trainvitals.logs.grammars.composer import Composer
 from trainvitals.logs.grammars.curve_csv import CurveCsv
@@ -95,6 +96,7 @@ _ALL: tuple[type[Any], ...] = (
     CurveCsv,
     TensorBoard,
     Jsonl,
+    ByShape,  # the last resort: it claims no line by itself, see ``Parser`` and ``FormatChanges``
 )
 #: name -> class, each a ``Grammar``
 GRAMMARS: Mapping[str, type[Any]] = MappingProxyType({grammar.name: grammar for grammar in _ALL})

@@ -1,0 +1,278 @@
+"""The last resort: lines of a trainer that nobody has described, read by their shape when several in a row tell a rising step and a loss.
+
+One line proves nothing: a document, a program or another tool may hold it. So lines of each shape are kept until enough of one and the same shape
+have told steps that rise, with the fewer doubts the better: a number that is called a step needs ``_WANTED`` lines, a progress bar more. Then what was
+kept is read, and an event says from which names step and loss were taken, because a person must see that this was guessed.
+
+A position in an epoch is numbered on over the training (``epoch_counter``). Lines of a validation, of a saved checkpoint or of a summary are no steps.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, ClassVar
+
+from trainvitals.logs.grammar import Record, message
+from trainvitals.logs.grammars.cells import with_iso_dates
+from trainvitals.logs.grammars.epoch_counter import EpochCounter
+from trainvitals.logs.grammars.line_shapes import MAX_LINE, Reading, epoch_line, read_line
+from trainvitals.logs.grammars.shape_tables import ShapeTables
+from trainvitals.logs.grammars.shape_words import loss_rank, metric_of
+from trainvitals.logs.quoted import is_quoted
+from trainvitals.logs.times import LineTimes
+from trainvitals.logs.values import Metrics, json_safe, parse_number, slug
+from trainvitals.records import Step
+from trainvitals.schema import TRAIN_METRICS
+
+#: Best kind first; how many lines with a rising step make a shape that of the trainer.
+_WANTED = {"step": 3, "batch": 3, "table": 3, "bar": 30, "bare": 5, "epoch": 6}
+_RANK = {kind: rank for rank, kind in enumerate(_WANTED)}
+#: At the end of the file, where no better shape can come.
+_WANTED_AT_END = 3
+#: In a file that begins as a document or a program does.
+_WANTED_OF_DOCUMENT = 20
+_MAX_SHAPES = 40
+_MAX_LINES = 240
+_MAX_CHARACTERS = 64 * 1024
+#: So many steps of another shape, with none of the one in use between them, are the trainer's new way of writing.
+_TO_CHANGE = 12
+_DOCUMENT = re.compile(r"#{1,4} \w|<[!a-zA-Z]|!\[|---\s*\Z|\"\"\"|(?:import|from|def|class) \w|#!|%YAML|```")
+
+
+class ByShape:
+    """State: the shapes met so far, the lines that may have to be read again, the shape in use, the epoch, a bar that waits."""
+
+    name = "by_shape"
+    title = "unknown trainers whose lines tell a step and a loss, read by their shape"
+    example = (
+        "epoch 1/5, step 110/5000, train_loss=2.4125, lr=3.00e-04, gnorm=0.91, 12.5k tok/s\n"
+        "epoch 1/5, step 120/5000, train_loss=2.4033, lr=3.00e-04, gnorm=0.88, 12.4k tok/s\n"
+        "epoch 1/5, step 130/5000, train_loss=2.3986, lr=2.99e-04, gnorm=0.90, 12.5k tok/s"
+    )
+    is_from_source = False
+    literals: ClassVar[tuple[str, ...]] = ("\0no line by itself\0",)
+    prelude: ClassVar[tuple[str, ...]] = ()
+    is_document = False
+    is_weak = True
+
+    def __init__(self, times: LineTimes) -> None:
+        self._times = times
+        self._counts: dict[str, list[Any]] = {}  # shape -> [rising lines, epoch, position, kind, since the last step in use]
+        self._lines: list[str] = []
+        self._characters = 0
+        self._shape = ""
+        self._kind = ""
+        self._epoch: list[int | None] = [None, None]  # of the last line that only named it
+        self._counter = EpochCounter()
+        self._waiting: str | None = None  # a bar is drawn with its old numbers first
+        self._waiting_epoch: list[int | None] = [None, None]
+        self._last: int | None = None
+        self._interval = 1
+        self._is_document_like: bool | None = None
+        self._tables = ShapeTables()
+        self.bad_records = 0
+
+    @staticmethod
+    def claims(line: str) -> bool:
+        """Never: no single line of an unknown trainer can be told from a document's."""
+        return False
+
+    def feed(self, line: str) -> list[Record]:
+        if self._is_document_like is None:
+            self._is_document_like = _DOCUMENT.match(line) is not None
+        reading = self._read(line)
+        if reading is None:
+            if (named := epoch_line(line)) is not None:
+                self._epoch = [*named]
+                if not self._shape:
+                    self._keep(line)
+            return []
+        if reading.is_validation:
+            return self._validation(reading, line) if self._shape else []
+        if reading.shape == self._shape:
+            for entry in self._counts.values():
+                entry[4] = 0
+            return self._step(reading, line)
+        return self._candidate(reading, line)
+
+    def idle(self) -> list[Record]:
+        return self._release()
+
+    def finish(self) -> list[Record]:
+        """What waits; and with nothing chosen, the best shape of a short log."""
+        if self._shape:
+            return self._release()
+        wanted = _WANTED_OF_DOCUMENT if self._is_document_like else _WANTED_AT_END
+        ready = [(_RANK[entry[3]], -entry[0], shape) for shape, entry in self._counts.items() if entry[0] >= wanted]
+        if not ready:
+            return []
+        return self._choose(min(ready)[2]) + self._release()
+
+    def _read(self, line: str) -> Reading | None:
+        if (row := self._tables.look(line)) is not None:
+            return row
+        reading = read_line(line)
+        return reading if reading is not None and not is_quoted(line) else None
+
+    def _candidate(self, reading: Reading, line: str) -> list[Record]:
+        """Evidence for a shape; records when it is enough, those of the lines kept first."""
+        entry = self._counts.get(reading.shape)
+        epoch = reading.epoch if reading.epoch is not None else self._epoch[0]
+        if entry is None:
+            if len(self._counts) >= _MAX_SHAPES:
+                del self._counts[next(shape for shape in self._counts if shape != self._shape)]
+            entry = self._counts[reading.shape] = [0, -1, -1, reading.kind, 0]
+        place = (epoch if epoch is not None else 0, reading.position)
+        rises = place > (entry[1], entry[2])
+        entry[0] += rises
+        entry[4] += rises
+        entry[1], entry[2] = place
+        if self._shape and entry[4] > _MAX_LINES:
+            entry[4] = _TO_CHANGE
+        is_better = not self._shape or _RANK[reading.kind] < _RANK[self._kind]
+        self._keep(line)
+        wanted = max(_WANTED[reading.kind], _WANTED_OF_DOCUMENT if self._is_document_like else 0)
+        if (is_better and entry[0] >= wanted) or (self._shape and entry[4] >= max(_TO_CHANGE, wanted)):
+            return self._choose(reading.shape)
+        return []
+
+    def _keep(self, line: str) -> None:
+        line = line[: 2 * MAX_LINE]
+        self._lines.append(line)
+        self._characters += len(line)
+        while len(self._lines) > _MAX_LINES or self._characters > _MAX_CHARACTERS:
+            self._characters -= len(self._lines.pop(0))
+
+    def _choose(self, shape: str) -> list[Record]:
+        records = self._release()
+        is_first = not self._shape
+        kept, self._lines, self._characters = self._lines, [], 0
+        self._shape, self._kind = shape, self._counts[shape][3]
+        self._counts = {shape: self._counts[shape]}
+        if is_first:
+            self._counter, self._epoch = EpochCounter(), [None, None]
+        told: list[Record] = []
+        first: Reading | None = None
+        for line in kept:
+            reading = self._read(line)
+            if reading is None:
+                self._epoch = [*named] if (named := epoch_line(line)) is not None else self._epoch
+            elif reading.shape == shape and not reading.is_validation:
+                first = first or reading
+                told += self._step(reading, line)
+        if first is not None:
+            step = next((record.step for record in told if isinstance(record, Step)), None)
+            time_ns = next((record.time_ns for record in told if isinstance(record, Step)), None)
+            data = {"format": self.name, "step_from": first.step_name, "loss_from": first.loss.key, "kind": first.kind}
+            text = (
+                f"read by shape: step from '{first.step_name}', loss from '{first.loss.key}'. No known trainer writes these lines; "
+                "where that is wrong, describe them under [formats.NAME] in the settings (docs/formats.md)."
+            )
+            records.append(message(text, data, step, time_ns))
+        return records + told
+
+    def _step(self, reading: Reading, line: str) -> list[Record]:
+        if reading.kind == "bar":
+            records: list[Record] = []
+            if self._waiting is not None:
+                held = read_line(self._waiting)
+                if held is None or (held.position, held.total, held.epoch) != (reading.position, reading.total, reading.epoch):
+                    records = self._release()
+            self._waiting, self._waiting_epoch = line[: 2 * MAX_LINE], list(self._epoch)
+            return records
+        return self._records(reading, line)
+
+    def _release(self) -> list[Record]:
+        if self._waiting is None:
+            return []
+        line, self._waiting = self._waiting, None
+        reading = read_line(line)
+        if reading is None:
+            return []
+        now, self._epoch = self._epoch, self._waiting_epoch
+        records = self._records(reading, line)
+        self._epoch = now
+        return records
+
+    def _records(self, reading: Reading, line: str) -> list[Record]:
+        epoch, epochs = (reading.epoch, reading.epochs) if reading.epoch is not None else self._epoch
+        step = self._counter.number(reading.position, reading.total, epoch, epochs, reading.kind in ("batch", "bar"))
+        if (
+            reading.rounded_to > 1
+            and self._last is not None
+            and abs(self._last + self._interval - step) <= reading.rounded_to / 2
+        ):
+            step = self._last + self._interval  # LeRobot and others print 2,400 as 2K
+        elif reading.rounded_to == 1 and self._last is not None and step > self._last:
+            self._interval = step - self._last
+        self._last = step
+        time_ns = self._times.find(with_iso_dates(line[: max(reading.start, 40)][-200:]))
+        metrics, validation = metrics_of_reading(reading)
+        records: list[Record] = [Step(step, 0, time_ns, metrics.values, metrics.nonfinite)]
+        if validation:
+            records.append(message(line.strip(), json_safe(validation), step, time_ns))
+        return records
+
+    def _validation(self, reading: Reading, line: str) -> list[Record]:
+        value = parse_number(reading.loss.raw)
+        if value is None:
+            return []
+        time_ns = self._times.find(with_iso_dates(line[: max(reading.start, 40)][-200:]))
+        return [message(line.strip(), json_safe({"validation_loss": value}), self._last, time_ns)]
+
+    def to_state(self) -> dict[str, Any]:
+        return {
+            "counts": [[shape, *entry] for shape, entry in self._counts.items()], "lines": list(self._lines),
+            "shape": self._shape, "kind": self._kind, "epoch": list(self._epoch), "counter": self._counter.to_state(),
+            "waiting": [self._waiting, list(self._waiting_epoch)], "last": [self._last, self._interval], "is_document_like": self._is_document_like,
+            "tables": self._tables.to_state(), "bad_records": self.bad_records,
+        }  # fmt: skip
+
+    def restore(self, state: dict[str, Any]) -> None:
+        self._counts = {str(shape): list(entry) for shape, *entry in state["counts"]}
+        self._lines = [str(line) for line in state["lines"]]
+        self._characters = sum(map(len, self._lines))
+        self._shape, self._kind, self._epoch = state["shape"], state["kind"], list(state["epoch"])
+        self._counter.restore(state["counter"])
+        self._waiting, self._waiting_epoch = state["waiting"]
+        self._last, self._interval = state["last"]
+        self._is_document_like = state["is_document_like"]
+        self._tables.restore(state["tables"])
+        self.bad_records = int(state["bad_records"])
+
+
+def may_read(line: str) -> bool:
+    """Whether the line alone tells a training step and its loss; that does not yet say that a trainer wrote it."""
+    reading = read_line(line)
+    return reading is not None and not reading.is_validation and reading.kind in ("step", "batch") and not is_quoted(line)
+
+
+def metrics_of_reading(reading: Reading) -> tuple[Metrics, dict[str, float]]:
+    """The metrics of the step, the loss first; and what the line tells of a validation."""
+    metrics = Metrics()
+    validation: dict[str, float] = {}
+    if (loss := _number(reading.loss.raw)) is not None:
+        metrics.put("loss", loss)
+    for pair in reading.pairs:
+        value = _number(pair.raw)
+        if pair is reading.loss or value is None:
+            continue
+        named = metric_of(pair.key, pair.unit)
+        if named is None:
+            continue
+        kind, name, factor = named
+        if kind == "validation":
+            validation.setdefault(name, value)
+            continue
+        if name == "loss" or (name not in TRAIN_METRICS and loss_rank(pair.key) is not None):
+            name, factor = slug(pair.key) or "x_loss", 1.0
+            name = "x_loss" if name == "loss" else name
+        if factor == 0.0:
+            value = 1.0 / value if value > 0 else None
+        if value is not None and not (name == "step_time_s" and not 0 <= value < float("inf")):
+            metrics.put(name, value * (factor or 1.0))
+    return metrics, validation
+
+
+def _number(raw: str) -> float | None:
+    return parse_number(raw.replace("Infinity", "inf").replace("infinity", "inf"))
