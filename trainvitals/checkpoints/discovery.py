@@ -33,6 +33,16 @@ _CONTAINER = re.compile(
     re.IGNORECASE | re.ASCII,
 )
 _SHARD = re.compile(r"-\d{5}-of-\d{5}\.", re.ASCII)
+#: A number that counts the parts of one checkpoint.
+_OF_A_RANK = re.compile(
+    r"(?:rank|shard|part|proc|process|worker|device|gpu|node)s?[-_.]?(?:state)?[-_.]?\d{1,9}(?!\d)|world_size|_\d{4}_\d{1,4}\Z"
+    r"|(?:optimizer|model|[tpdem]p)[-_.]?\d\d?(?!\d)",
+    re.IGNORECASE | re.ASCII,
+)
+#: Which of a run's checkpoints one is, where no number says it.
+_SAID_WHICH = re.compile(
+    r"(?:model|ckpt|checkpoint)?[-_.]?(?:best|last|latest|final)(?:[-_.]\w{1,60})?\.\w{1,11}\Z", re.IGNORECASE | re.ASCII
+)
 #: Files beside a checkpoint that are part of one, never one of their own.
 _AUXILIARY = re.compile(
     r"(?:training_args\.bin|meta\.pt|(?:optimizer|scheduler|scaler|rng_state\w{0,40}|random_states\w{0,40}|sampler)\.\w{1,40})\Z"
@@ -90,9 +100,11 @@ def _find(directory: str, depth: int, search: _Search) -> None:
         search.found.append(directory)
         return
     checkpoints = [child for child in directories if _is_checkpoint(directory, child)]
+    runs = {child for child in checkpoints if _is_run(directory, child)}
+    checkpoints = [child for child in checkpoints if child not in runs]
     search.found += [os.path.join(directory, name) for name in (*checkpoints, *_single_files(files))]  # noqa: PTH118
     for child in directories:
-        if depth < MAX_DEPTH and not search.is_over and _CONTAINER.match(child) and child not in checkpoints:
+        if depth < MAX_DEPTH and not search.is_over and (child in runs or _CONTAINER.match(child)) and child not in checkpoints:
             path = os.path.join(directory, child)  # noqa: PTH118
             try:
                 _find(path, depth + 1, search)
@@ -166,6 +178,32 @@ def _holds_weights(directory: str) -> bool:
         # Not a checkpoint as far as anybody can see; its parent is still read.
         return False
     return any(_is_weights(file) or any(pattern.match(file) for pattern in _MARKS) for file in files)
+
+
+def _is_run(parent: str, child: str) -> bool:
+    """Whether a directory is a run's rather than a checkpoint: files in it are each a checkpoint of their own, or directories are."""
+    if _is_named(child) and not child.isdigit():
+        return False
+    directory = os.path.join(parent, child)  # noqa: PTH118
+    try:
+        directories, files = _children(directory)
+    except OSError:
+        return False
+    if _is_one_itself(directory, directories, files):
+        return False
+    alone = [name for name in _single_files(files) if _stands_alone(name)]
+    if child.isdigit():
+        # Also the name of a step, whose one file may be named for it.
+        return len({step_from_name(name) for name in alone}) > 1
+    return bool(alone) or (any(_is_named(child) for child in directories) and any(_is_weights(name) for name in files))
+
+
+def _stands_alone(name: str) -> bool:
+    if any(pattern.match(name) for pattern in _FILES):
+        return True
+    return not _OF_A_RANK.search(name.partition(".")[0]) and (
+        step_from_name(name) is not None or _SAID_WHICH.match(name) is not None
+    )
 
 
 def _children(directory: str) -> tuple[list[str], list[str]]:
