@@ -25,9 +25,9 @@ def test_a_sentence_that_is_known_to_its_end_has_no_english_behind_it(english, c
 def test_what_the_breaker_counts_is_chinese_in_its_own_words():
     reason = _progress(BreakerState(counted=1, at_any_share=1), BreakerSettings()).reason
     assert state(f"{reason}.").startswith("loss 未回落，已计 1 个点") and "(" not in state(reason)
-    assert "到第 2,291 步已计 1 个点" in state(f"{reason} (at step 2,291).")
+    assert "已计 1 个点，满 100 个点即触发（截至第 2,291 步）" in state(f"{reason} (at step 2,291).")
 
 
 def test_what_is_not_known_wholly_keeps_its_english():
-    assert state("Running, last step 3,351, 2 min ago.") == "运行中（Running, last step 3,351, 2 min ago.）"
+    assert state("Running backwards.") == "运行中（Running backwards.）"
     assert state("Something else.") == "Something else."

@@ -51,8 +51,8 @@ def test_the_order_of_the_checks_is_the_handbooks():
     assert lines["排查顺序"] == "先数据、再代码、后集群"
     assert lines["第一嫌疑"] == "数据问题：检查最近数据批次：重复、异常 token、清洗规则误杀"
     assert [label for label in lines if label[0].isdigit()] == ["1. 数据", "2. 代码", "3. 集群"]
-    assert lines["1. 数据"] == "发现线索：第 48,150 步开始换了新数据（60 steps before the onset.）"
-    assert lines["熔断"] == "演练模式，不会真的暂停（dry run: would have paused at step 48,310）"
+    assert lines["1. 数据"] == "发现线索：第 48,150 步开始换了新数据（比问题出现早 60 步。）"
+    assert lines["熔断"] == "演练模式，不会真的暂停：本应在第 48,310 步暂停"
     assert lines["安全 checkpoint"] == "第 48,000 步，内容校验通过，回退需重算 310 步 = 2,650 GPU-h"
 
 

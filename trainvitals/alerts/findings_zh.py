@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import re
 
+from trainvitals.alerts.fragments_zh import in_chinese, is_wholly_known
+
 #: (pattern of the whole English title, Chinese with its groups).
 _TITLES: tuple[tuple[re.Pattern[str], str], ...] = tuple(
     (re.compile(pattern, re.ASCII), chinese)
@@ -36,6 +38,11 @@ _TITLES: tuple[tuple[re.Pattern[str], str], ...] = tuple(
 )
 
 
+def is_chinese(text: str) -> bool:
+    """Whether there is a Chinese character in it."""
+    return any("\u4e00" <= letter <= "\u9fff" for letter in text)
+
+
 def title(english: str) -> str:
     """The title in Chinese, or as it is."""
     for pattern, chinese in _TITLES:
@@ -57,30 +64,11 @@ _STATES: tuple[tuple[str, str], ...] = (
 )  # fmt: skip
 
 
-_COUNTING = " after which it acts, if the loss does not come back"
-#: Sentences of ours that are wholly known, to their end: no English has to stand behind them.
-_WHOLE: tuple[tuple[re.Pattern[str], str], ...] = tuple(
-    (re.compile(pattern, re.ASCII), chinese)
-    for pattern, chinese in (
-        (r"Running, last step ([0-9,]{1,20})\.", r"运行中，最后一步：第 \1 步"),
-        (r"Running, no step ended yet\.", "运行中，尚未完成任何一步"),
-        (r"It is armed and has not tripped\.", "已启用，尚未触发"),
-        (r"It is dry-run and has not tripped\.", "演练模式，尚未触发"),
-        (r"It is off for this run\.", "未启用"),
-        (r"([0-9]{1,20}) of the ([0-9]{1,20}) points" + _COUNTING + r"\.?", r"loss 未回落，已计 \1 个点，满 \2 个点即触发"),
-        (
-            r"([0-9]{1,20}) of the ([0-9]{1,20}) points" + _COUNTING + r" \(at step ([0-9,]{1,20})\)\.?",
-            r"loss 未回落，到第 \3 步已计 \1 个点，满 \2 个点即触发",
-        ),
-    )
-)
-
-
 def state(english: str) -> str:
     """A sentence on the state of the trainer or the breaker: in Chinese where all of it is known, else what it comes to, with the
     sentence itself behind it."""
-    whole = next((found.expand(told) for pattern, told in _WHOLE if (found := pattern.fullmatch(english)) is not None), "")
-    if whole:
-        return whole
+    told = in_chinese(english)
+    if is_wholly_known(english) or is_chinese(told[:1]):
+        return told
     chinese = next((told for beginning, told in _STATES if english.startswith(beginning)), "")
     return f"{chinese}（{english}）" if chinese else english

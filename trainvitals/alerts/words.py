@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from trainvitals.alerts import findings_zh, sentences, words_zh
+from trainvitals.alerts.fragments_zh import in_chinese
 from trainvitals.alerts.notice import REFUSALS, Item, Notice, NoticeKind, Suspect, Verb
 from trainvitals.alerts.text import cut, cut_middle, finite, number, numbers, percent, plain, whole
 from trainvitals.incidents.amounts import gpu_hours, span
@@ -240,7 +241,7 @@ def _lines_zh(notice: Notice) -> list[tuple[str, str]]:
         for place, one in enumerate(notice.suspects, 1):
             group = words_zh.GROUPS.get(one.group, one.group)
             found = (
-                f"发现线索：{findings_zh.title(one.text)}（{one.evidence}）"
+                f"发现线索：{findings_zh.title(one.text)}（{in_chinese(one.evidence)}）"
                 if one.evidence
                 else words_zh.CHECKS.get(one.group, one.text)
             )

@@ -20,6 +20,7 @@ _PHRASES: tuple[tuple[re.Pattern[str], str], ...] = tuple(
     (re.compile(pattern, re.ASCII), chinese)
     for pattern, chinese in (
         (r"^onset ([0-9,]{1,20})$", r"异常始于 \1"),
+        (r"^died ([0-9,]{1,20})$", r"中断于 \1"),
         (r"^attempt ([0-9]{1,9}) from ([0-9,]{1,20})$", r"第 \1 次启动，自 \2"),
         (r"^attempt ([0-9]{1,9})$", r"第 \1 次启动"),
         (r"^paused by breaker, step ([0-9,]{1,20})$", r"熔断暂停，第 \1 步"),

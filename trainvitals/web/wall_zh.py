@@ -92,9 +92,15 @@ def headline(snapshot: Snapshot, run: RunView, now_ns: int) -> str:
 
 
 def incident_sentence(incident: Incident, findings: Sequence[Finding]) -> str:
-    """Of the finding that speaks for the incident: the gravest, then an open one, then the newest."""
+    """Of the finding that gave the incident its English title, so that both languages tell of one thing; else of the gravest, then an
+    open one, then the newest."""
     members = [one for one in findings if one.id in incident.finding_ids]
-    lead = max(members, key=lambda one: (one.severity.rank, one.is_open, one.detected_step), default=None)
+    titled = [one for one in members if incident.title and one.message.startswith(incident.title)]
+    lead = max(
+        titled or members,
+        key=lambda one: (one.message == incident.title, one.severity.rank, one.is_open, one.detected_step),
+        default=None,
+    )
     if lead is not None:
         return finding_sentence(lead)
     rule = incident.rules[0] if incident.rules else ""
