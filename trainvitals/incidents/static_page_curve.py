@@ -12,6 +12,8 @@ _LEFT, _RIGHT, _TOP, _BOTTOM = 6, 6, 24, 26
 _SMALL = 1e-290
 #: Columns that are drawn: of more points each column shows its lowest and highest.
 COLUMNS = 360
+#: A size that is noise around a level as long as all is well: drawn from zero, or its noise fills the picture as a fault does.
+FROM_ZERO = frozenset({"grad_norm"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +32,7 @@ def svg(curve: Curve, first_step: int | None, last_step: int | None) -> str:
         return ""
     steps = [step for step, _ in points] + list(curve.bad_steps)
     low_step, high_step = min(steps), max(steps)
-    low, high = _range([value for _, value in points])
+    low, high = _range([value for _, value in points], from_zero=curve.name in FROM_ZERO)
     width, height = WIDTH - _LEFT - _RIGHT, HEIGHT - _TOP - _BOTTOM
 
     def x(step: float) -> float:
@@ -62,8 +64,9 @@ def svg(curve: Curve, first_step: int | None, last_step: int | None) -> str:
     return "".join(parts)
 
 
-def _range(values: Sequence[float]) -> tuple[float, float]:
+def _range(values: Sequence[float], *, from_zero: bool = False) -> tuple[float, float]:
     low, high = min(values), max(values)
+    low = min(0.0, low) if from_zero else low
     if low / 2 == high / 2:  # also of two numbers so small that half of them is nothing
         pad = abs(low) * 0.05 if abs(low) > _SMALL else 1.0
         return max(low - pad, -sys.float_info.max), min(high + pad, sys.float_info.max)
