@@ -6,6 +6,7 @@ from collections import deque
 
 from trainvitals.detect.state import Stateful
 from trainvitals.detect.statistics import MAD_TO_SIGMA, median, quartile_sigma
+from trainvitals.detect.wander import Wander
 
 KEPT_BLOCKS = 64
 REFERENCE_BLOCKS = 3
@@ -15,13 +16,15 @@ NOISE_FLOOR = 0.0005  # share of the level; quantised losses have blocks without
 
 
 class BlockMedians(Stateful):
-    """``push`` says when a block is full; then ``sigma`` (of block medians) and ``point_sigma`` (of points) are new."""
+    """``push`` says when a block is full; then ``sigma`` (of block medians), ``point_sigma`` (of points) and ``wander`` are new."""
 
-    STATE = ("_open_block", "_blocks", "_jumps", "sigma", "point_sigma", "reference")
+    STATE = ("_open_block", "_is_usual", "_blocks", "_jumps", "sigma", "point_sigma", "reference", "wander")
 
     def __init__(self, size: int) -> None:
         self.size = max(4, size)
         self._open_block: list[float] = []
+        self._is_usual = True  # whether the open block holds no point of an incident
+        self.wander = Wander()
         self._blocks: deque[list[float]] = deque(maxlen=KEPT_BLOCKS)  # [last step, median]
         self._jumps: deque[float] = deque(maxlen=32)
         self.sigma = 0.0
@@ -33,15 +36,20 @@ class BlockMedians(Stateful):
         """Block medians, oldest first."""
         return [value for _, value in self._blocks]
 
-    def push(self, step: int, value: float) -> bool:
-        """Add a point; True when it filled a block and there are enough blocks to judge."""
+    def push(self, step: int, value: float, *, is_usual: bool = True) -> bool:
+        """Add a point; True when it filled a block and there are enough blocks to judge. ``is_usual``: no incident is open."""
         block = self._open_block
         block.append(value)
+        self._is_usual = self._is_usual and is_usual
         if len(block) < self.size:
             return False
         middle = median(block)
         self.point_sigma = quartile_sigma(block)
-        self._open_block = []
+        if self._is_usual:
+            self.wander.push(middle)
+        else:
+            self.wander.interrupt()
+        self._start_block()
         if self._blocks:
             self._jumps.append(abs(middle - self._blocks[-1][1]))
         self._blocks.append([step, middle])
@@ -52,9 +60,14 @@ class BlockMedians(Stateful):
             self.reference = min(sum(recent[i : i + 3]) / 3 for i in range(len(recent) - 2))
         return len(self._blocks) >= MIN_BLOCKS
 
+    def _start_block(self) -> None:
+        self._open_block = []
+        self._is_usual = True
+
     def rewind(self, step: int) -> None:
         """Forget blocks that hold steps after ``step``."""
-        self._open_block = []
+        self._start_block()
+        self.wander.interrupt()
         while self._blocks and self._blocks[-1][0] > step:
             self._blocks.pop()
         recent = self.medians[-10:]
@@ -67,7 +80,8 @@ class BlockMedians(Stateful):
 
     def reset(self) -> None:
         """Start anew, after a change that makes old levels meaningless."""
-        self._open_block = []
+        self._start_block()
+        self.wander.interrupt()
         self._blocks.clear()
         self._jumps.clear()
         self.reference = None

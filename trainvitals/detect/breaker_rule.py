@@ -133,7 +133,8 @@ class BreakerDetector(FamilyDetector):
             return False
         if loss.incident is not None and loss.incident.get("is_return"):
             return False
-        return loss.z >= self._hot_z and loss.excess(context.loss) >= self._min_excess
+        is_high = loss.z >= self._hot_z and loss.excess(context.loss) >= self._min_excess
+        return is_high and not loss.scale.is_negligible(context.loss)
 
     def _log(self, step: Step) -> None:
         """Keep what changed for whoever writes it down (``take_log``)."""

@@ -138,12 +138,15 @@ class GradNormDetector(FamilyDetector):
             is_persistent = len(hot) >= self._needed
             if self._points >= self._warmup_points and above >= limit and (above >= far_limit or is_persistent):
                 is_certain = is_persistent or above >= 2 * far_limit or self._is_loss_rising()
-                self._open(step, norm, level, int(hot[0][0]), Severity.WARNING if is_certain else Severity.INFO)
+                severity = Severity.WARNING if is_certain and not self._is_solved() else Severity.INFO
+                self._open(step, norm, level, int(hot[0][0]), severity)
             if self._level is None:
                 self._accept(step.step, min(log, level + limit))
             return
         self._age += 1
-        if above >= limit or self._is_loss_rising():
+        if self._is_solved():
+            self._far_in_a_row = 0
+        elif above >= limit or self._is_loss_rising():
             # One lone point, however high, leaves no trace once the gradients are clipped; a second one or the loss does.
             spike = self.ledger.open.get("grad_norm_spike")
             self.ledger.escalate("grad_norm_spike", Severity.WARNING, "" if spike is None else spike.message)
@@ -175,6 +178,10 @@ class GradNormDetector(FamilyDetector):
         )
         if opened is not None:
             self._level, self._age = level, 0
+
+    def _is_solved(self) -> bool:
+        """A loss that is as good as zero has next to no gradient, and that jumps by factors."""
+        return self.context.loss is not None and self._loss.scale.is_negligible(self.context.loss)
 
     def _is_loss_rising(self) -> bool:
         loss, value = self._loss, self.context.loss

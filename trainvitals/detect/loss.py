@@ -12,6 +12,8 @@ from typing import Any
 from trainvitals.detect.base import FamilyDetector, Tuned
 from trainvitals.detect.baseline import Baseline
 from trainvitals.detect.findings import EXPECTED, Context, format_change, format_count, format_step, format_value
+from trainvitals.detect.loss_habit import SpikeHabit
+from trainvitals.detect.loss_scale import LossScale
 from trainvitals.detect.statistics import median
 from trainvitals.records import Event, Severity, Step
 
@@ -25,6 +27,7 @@ MANY_OUTLIERS = 3  # in that window
 MAX_Z = 1e9
 CRITICAL_Z = 8.0
 SEVERE_POINTS = 3
+MIN_LOST = 0.005  # of all progress: less of it is never critical
 RETURN_POINTS = 20
 RETURN_SHARE = 0.01  # of the level: as far above the level from before a resume the loss may come back to
 
@@ -42,8 +45,8 @@ class LossDetector(FamilyDetector):
     family = "loss"
     rules = ("loss_spike", "loss_divergence", "loss_level_shift", "loss_outlier")
     STATE = (
-        "ledger", "baseline", "level", "sigma", "z", "initial", "is_warm", "recent_median", "incident", "points",
-        "returns", "_before_drop", "_first_values", "_first_step", "_recent", "_recent_z", "_medians", "_outliers_at", "_collapsed_count",
+        "ledger", "baseline", "scale", "level", "sigma", "z", "initial", "is_warm", "recent_median", "incident", "points",
+        "returns", "_before_drop", "_first_values", "_first_step", "_recent", "_recent_z", "_medians", "_outliers_at", "_collapsed_count", "_habit",
     )  # fmt: skip
 
     def __init__(self, context: Context, tuned: Tuned) -> None:
@@ -53,6 +56,7 @@ class LossDetector(FamilyDetector):
         self.baseline = Baseline(
             int(spike["window"]), int(spike["short_window"]), int(spike["min_points"]), spike["spread_floor"]
         )
+        self.scale = LossScale(spike["negligible_share"])
         self._warmup_points = int(spike["warmup_points"])
         self._warmup_steps = int(spike["warmup_steps"])
         self._hot_z = spike["z"] / spike["sensitivity"]
@@ -87,10 +91,14 @@ class LossDetector(FamilyDetector):
         self._medians: deque[float] = deque(maxlen=max(2, self._page_after // 2))
         self._outliers_at: deque[int] = deque(maxlen=self._collapse_after)
         self._collapsed_count = 0
+        self._habit = SpikeHabit()
 
     def on_step(self, step: Step) -> None:
         value = self.context.loss
         self.z = None
+        if value == 0.0 and self.points == 0:
+            # Nothing is trained yet (an empty replay buffer): what is zero until then would be left by any first loss.
+            value = self.context.loss = None
         if value is None:
             return
         self.points += 1
@@ -112,6 +120,7 @@ class LossDetector(FamilyDetector):
             self.level, self.sigma = self.incident["level"], self.incident["sigma"]
         else:
             self.level, self.sigma = baseline.level_and_sigma()
+            self.scale.follow(self.level)
         assert self.level is not None
         assert self.sigma is not None
         # Beyond this nothing is more abnormal, and infinity would spread into the state.
@@ -152,6 +161,7 @@ class LossDetector(FamilyDetector):
         if kept == 0:
             self._first_step = self.initial = None
             self._first_values = []
+            self.scale.reset()
 
     def on_event(self, event: Event) -> None:
         if event.kind == "annotation" and self.incident is not None and self.context.is_silenced("loss_spike"):
@@ -181,7 +191,7 @@ class LossDetector(FamilyDetector):
             typical = value if is_alone_enough else self.recent_median
             assert typical is not None
             is_enough = is_alone_enough or (len(hot) >= self._hot_points and self._is_more_than_chance(hot))
-            if is_enough and self.excess(typical) >= self._min_excess:
+            if is_enough and self.excess(typical) >= self._min_excess and not self.scale.is_negligible(typical):
                 self._open_incident(step, value, int(hot[0][0]), typical)
                 return
         if z >= self._outlier_z:
@@ -206,7 +216,7 @@ class LossDetector(FamilyDetector):
         if self.incident is not None or not self.is_warm or self.context.is_silenced("loss_spike"):
             return
         rise = typical - level
-        if rise < self._hot_z * sigma or rise < self._diverged_excess * abs(level):
+        if rise < self._hot_z * sigma or rise < self._diverged_excess * abs(level) or self.scale.is_negligible(typical):
             return
         self.level, self.sigma = level, sigma
         self._open_incident(step, typical, first_step, typical)
@@ -227,7 +237,7 @@ class LossDetector(FamilyDetector):
         level, first_step = incident["level"], incident["first_step"]
         self.ledger.open_finding(
             "loss_spike",
-            Severity.WARNING,
+            Severity.INFO if self._habit.covers(self.points, incident["peak_median"] - level) else Severity.WARNING,
             f"loss {format_change(level, max(self._recent))} since step {format_step(first_step)}",
             first_step=first_step,
             value=max(self._recent),
@@ -305,7 +315,10 @@ class LossDetector(FamilyDetector):
             self._medians.append(typical)
             self._follow_return(step, incident, typical)
             return
-        if (typical - incident["level"]) / incident["sigma"] < self._clear_z and age >= 3:
+        is_back = (typical - incident["level"]) / incident["sigma"] < self._clear_z or self.scale.is_negligible(typical)
+        if is_back and age >= 3:
+            if age < self._page_after:
+                self._habit.healed(self.points, incident["peak_median"] - incident["level"])
             self._end_incident(f"; back to {format_value(typical)} at step {format_step(step.step)}")
             return
         self._judge_severity(typical)
@@ -322,6 +335,11 @@ class LossDetector(FamilyDetector):
         lost = self.lost_progress(typical)
         incident = self.incident
         assert incident is not None
+        if self._habit.covers(self.points, incident["peak_median"] - incident["level"]):
+            return
+        spike = self.ledger.open.get("loss_spike")
+        if spike is not None and spike.severity is Severity.INFO:
+            self.ledger.escalate("loss_spike", Severity.WARNING, spike.message, value=typical)
         # A run that has made little progress for its noise (reinforcement learning around zero) gives much of it back by chance,
         # and three odd batches within five steps happen in a heavy-tailed run, but are gone from the median soon.
         is_severe = lost >= self._critical_lost and typical - incident["level"] >= CRITICAL_Z * incident["sigma"]
@@ -343,6 +361,8 @@ class LossDetector(FamilyDetector):
             if "loss_divergence" not in ledger.open and "loss_level_shift" not in ledger.open:
                 message = f"{change} and flat: did the data mix change?"
                 ledger.open_finding("loss_level_shift", Severity.WARNING, message, data=data, **details)
+            return
+        if self.initial is not None and level < self.initial and data["lost_progress"] < MIN_LOST:
             return
         is_healing = typical - level < self._healing_share * (self._medians[0] - level)
         if not is_healing and "loss_divergence" not in ledger.open:

@@ -57,7 +57,7 @@ class LevelShiftDetector(FamilyDetector):
             self._blocks.keep_newest()
         elif reference is not None and loss.is_warm and loss.incident is None and loss.sigma is not None:
             self._add(step, value, reference, max(loss.sigma, self._blocks.point_sigma))
-        self._blocks.push(step.step, value)
+        self._blocks.push(step.step, value, is_usual=loss.incident is None)
 
     def on_resume(self, from_step: int) -> None:
         self._forget("; the run was resumed")
@@ -87,18 +87,19 @@ class LevelShiftDetector(FamilyDetector):
             return
         typical = median(self._recent)
         rise = (typical - reference) / max(abs(reference), sigma, 1e-12)
-        if rise <= self._info_excess:
+        if rise <= self._info_excess or self._loss.scale.is_negligible(typical):
             if known is None:
                 self._sum = BACK_OFF * self._limit
             return
         if self._loss.is_return(step, typical, reference):
             self._loss.open_return(step, self._since_step, reference, sigma, typical)
             return
-        if self._since_sigma is not None:
+        is_news = self._loss.scale.has_best and typical - reference > self._blocks.wander.allowance
+        if self._since_sigma is not None and is_news:
             self._loss.open_from_shift(step, self._since_step, reference, self._since_sigma, typical)
         if known is not None and known.severity is not Severity.INFO:
             return
-        severity = Severity.WARNING if rise > self._warning_excess else Severity.INFO
+        severity = Severity.WARNING if rise > self._warning_excess and is_news else Severity.INFO
         message = (
             f"loss {format_change(reference, typical)} ({100 * rise:.1f} % higher) since step {format_step(self._since_step)}: "
             "did the data mix change?"

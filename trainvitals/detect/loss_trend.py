@@ -72,10 +72,11 @@ class LossTrendDetector(FamilyDetector):
                 blocks.keep_newest()
             self._best = None
             return
-        if short.push(step.step, value) and self._loss.is_warm:
+        is_usual = self._loss.incident is None
+        if short.push(step.step, value, is_usual=is_usual) and self._loss.is_warm:
             self._judge_drift(step, short, 3 * self._drift_excess)
             self._judge_plateau(step, short)
-        if long.push(step.step, value) and self._loss.is_warm:
+        if long.push(step.step, value, is_usual=is_usual) and self._loss.is_warm:
             self._judge_drift(step, long, self._drift_excess)
 
     def on_resume(self, from_step: int) -> None:
@@ -113,6 +114,9 @@ class LossTrendDetector(FamilyDetector):
             self.ledger.close("loss_drift", ending=f"; back to {format_value(medians[-1])} at step {format_step(step.step)}")
         if self._loss.incident is not None or excess <= self._drift_z * blocks.sigma or rise <= min_excess:
             return
+        scale = self._loss.scale
+        if not scale.has_best or scale.is_negligible(medians[-1]) or excess <= blocks.wander.allowance:
+            return
         is_critical = rise > self._drift_critical and excess > 2 * self._drift_z * blocks.sigma
         severity = Severity.CRITICAL if is_critical else Severity.WARNING
         points = count * blocks.size
@@ -144,6 +148,8 @@ class LossTrendDetector(FamilyDetector):
         since, numbers = self._points - max(self._best_at, self._warmed_up_at), self._plateau
         if since <= max(numbers["info_points"], numbers["info_share"] * self._points) or self._is_around_zero():
             return
+        if self._loss.scale.is_negligible(smooth):
+            return
         is_warning = since > max(numbers["warning_points"], numbers["warning_share"] * self._points)
         if self._lr is not None and self._lr < SPENT_LR_SHARE * self._peak_lr:
             is_warning = False  # hardly any learning rate is left: nothing else was to be expected
@@ -160,8 +166,9 @@ class LossTrendDetector(FamilyDetector):
             )
 
     def _is_around_zero(self) -> bool:
-        """Losses of reinforcement learning stay around zero by construction, however well the run learns."""
-        return self._loss.baseline.is_ready and self._loss.baseline.lowest() <= 0.0 <= self._loss.baseline.highest()
+        """Losses of reinforcement learning and of adversaries stay around zero by construction, however well the run learns."""
+        loss = self._loss
+        return loss.baseline.is_ready and (loss.baseline.lowest() <= 0.0 <= loss.baseline.highest() or not loss.scale.has_best)
 
     def _judge_learning(self, step: Step, first_step: int) -> None:
         numbers, loss = self._learning, self._loss

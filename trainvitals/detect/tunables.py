@@ -48,6 +48,7 @@ _TABLE: dict[str, dict[str, Tunable]] = {
         "min_excess": Tunable(0.01, "share of the level", "a spike must rise at least this far"),
         "spread_floor": Tunable(0.001, "share of the level", "the spread is never taken smaller (quantised losses)"),
         "clear_z": Tunable(2.5, "sigma", "the median of five below this closes it"),
+        "negligible_share": Tunable(0.005, "share of the first losses", "a loss below this is as good as zero: no loss rule but loss_nonfinite warns"),
         "critical_lost_progress": Tunable(0.15, "share of progress", "giving back this share of (initial loss - level) for three points is critical"),
         "sparse_z": Tunable(10.0, "sigma", "logged every 4 steps or rarer: one point this high is a spike by itself"),
         "sparse_excess": Tunable(0.08, "share of the level", "... if it also rises this far"),

@@ -1,0 +1,43 @@
+"""What a change of this run's loss is worth: how much there was to lose at the start, and whether lower is better at all."""
+
+from __future__ import annotations
+
+from trainvitals.detect.state import Stateful
+
+TWO_SIDED = 2.0
+
+
+class LossScale(Stateful):
+    """The loss at the start of the run (``start``, None before there is a usual level) and the lowest usual level since."""
+
+    STATE = ("start", "_lowest")
+
+    def __init__(self, negligible_share: float) -> None:
+        self._share = negligible_share
+        self.start: float | None = None
+        self._lowest: float | None = None
+
+    def follow(self, level: float) -> None:
+        """The usual level is ``level`` now; the first one is the start."""
+        if self.start is None:
+            self.start = level
+        if self._lowest is None or level < self._lowest:
+            self._lowest = level
+
+    def is_negligible(self, value: float) -> bool:
+        """Whether a loss is as good as zero for this run: what is memorised or solved jumps by factors and has nothing to lose."""
+        return self.start is not None and abs(value) < self._share * self.start
+
+    @property
+    def has_best(self) -> bool:
+        """False for a loss that began around zero and went below it: critics and policies settle there, lower is not better.
+
+        Their level moves for as long as the other side learns, which no slow rule may call a fault.
+        """
+        if self.start is None or self._lowest is None or self._lowest >= 0.0:
+            return True
+        return self.start >= TWO_SIDED * -self._lowest
+
+    def reset(self) -> None:
+        """The run went back to its start."""
+        self.start = self._lowest = None

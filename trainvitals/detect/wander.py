@@ -1,0 +1,52 @@
+"""How far the level of a healthy loss strays by itself: data in an order, a mixture, an adversary that learns too.
+
+Independent noise leaves hardly any trace in medians of blocks. What does has been seen to come back by itself, so a rise is news only
+when it is larger.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+from trainvitals.detect.state import Stateful
+
+KEPT_RISES = 32
+KEPT_SWINGS = 16
+RISE_QUANTILE = 0.9
+RISE_FACTOR = 3.0
+SWING_FACTOR = 1.5
+TAKEN_BACK = 0.5  # share of a rise after which it counts as healed
+
+
+class Wander(Stateful):
+    """Fed with block medians; ``allowance``: a rise of the level up to this is what this run does by itself."""
+
+    STATE = ("_rises", "_swings", "_previous", "_low", "_high", "allowance")
+
+    def __init__(self) -> None:
+        self._rises: deque[float] = deque(maxlen=KEPT_RISES)  # from one block to the next; 0 for a fall
+        self._swings: deque[float] = deque(maxlen=KEPT_SWINGS)  # heights of rises that were taken back
+        self._previous: float | None = None
+        self._low: float | None = None
+        self._high: float | None = None
+        self.allowance = 0.0
+
+    def push(self, middle: float) -> None:
+        """One block without an incident in it."""
+        if self._previous is not None:
+            self._rises.append(max(0.0, middle - self._previous))
+        self._previous = middle
+        if self._low is None or self._high is None:
+            self._low = self._high = middle
+        self._high = max(self._high, middle)
+        if middle <= self._high - TAKEN_BACK * (self._high - self._low):
+            if self._high > self._low:
+                self._swings.append(self._high - self._low)
+            self._low = self._high = middle
+        rises = sorted(self._rises)
+        usual = rises[int(RISE_QUANTILE * len(rises))] if rises else 0.0
+        self.allowance = max(RISE_FACTOR * usual, SWING_FACTOR * max(self._swings, default=0.0))
+
+    def interrupt(self) -> None:
+        """What comes next does not follow what came before."""
+        self._previous = self._low = self._high = None
