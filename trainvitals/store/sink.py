@@ -93,6 +93,14 @@ def spool_stats(sink: object) -> SpoolStats | None:
         return SpoolStats(fault=str(error))
 
 
+def replacements(sink: object) -> tuple[int, str]:
+    """How often the file behind a sink was deleted or replaced under it, and which it is. Sinks in front of another one name it ``inner``."""
+    while (inner := getattr(sink, "inner", None)) is not None:
+        sink = inner
+    found: tuple[int, str] = getattr(sink, "replaced", (0, ""))
+    return found
+
+
 def _spool_of(sink: object) -> Spool | None:
     while (inner := getattr(sink, "inner", None)) is not None:
         sink = inner

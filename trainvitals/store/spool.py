@@ -56,6 +56,11 @@ class Spool:
     def load_state(self, prefix: str) -> dict[str, bytes]:
         return self._file.load_state(prefix)
 
+    @property
+    def replaced(self) -> tuple[int, str]:
+        """As the file says."""
+        return self._file.replaced
+
     def stats(self) -> SpoolStats:
         """Counts now. Raises ``StoreUnavailable`` when the file cannot be read."""
         stats = self._file.stats(self._shipper.fault)

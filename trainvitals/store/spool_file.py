@@ -91,6 +91,11 @@ class SpoolFile:
             what="spool",
         )
 
+    @property
+    def replaced(self) -> tuple[int, str]:
+        """How often the file was deleted, set aside or replaced while this instance used it, and where it is."""
+        return self._connections.replaced, f"The spool {self.path}"
+
     def append(self, points: Sequence[Point], state: Mapping[str, bytes | None]) -> None:
         """Queue points and keep state, both or neither. Raises ``StoreError`` when a point does not fit the schema."""
         for point in points:

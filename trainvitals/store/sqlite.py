@@ -53,6 +53,11 @@ class SqliteStore:
         self._catalog: tuple[int, Catalog] = (-1, Catalog())
         self._next_checkpoint_s = 0.0
 
+    @property
+    def replaced(self) -> tuple[int, str]:
+        """How often the file was deleted or replaced while this instance used it, and where it is."""
+        return self._connections.replaced, f"The store {self._path}"
+
     def write(self, points: Sequence[Point]) -> None:
         self.commit(points, {})
 

@@ -75,8 +75,8 @@ def refuse_network_file_system(path: Path) -> None:
         )
 
 
-def create_file(path: Path) -> None:
-    """Make the file (0660) and its directory (2770, so that a shared group keeps both) unless they exist."""
+def create_file(path: Path) -> bool:
+    """Make the file (0660) and its directory (2770, so that a shared group keeps both) unless they exist; whether the file was made."""
     try:
         if not path.parent.is_dir():
             path.parent.parent.mkdir(parents=True, exist_ok=True)
@@ -89,8 +89,10 @@ def create_file(path: Path) -> None:
                 os.fchmod(descriptor, 0o660)  # the umask must not take the group's rights
             finally:
                 os.close(descriptor)
+            return True
     except OSError as error:
         raise StoreUnavailable(f"The store {path} cannot be created: {error.strerror or error}.") from error
+    return False
 
 
 class Connections:
@@ -117,6 +119,10 @@ class Connections:
         self._is_closed = False
         # Grows whenever the file behind the path may be another one: what was remembered of an older one is void.
         self._generation = 0
+        #: How often a file took the place of another one that was in use.
+        self.replaced = 0
+        self._opened: tuple[int, int] | None = None
+        self._is_made = False
 
     @contextmanager
     def lend(self) -> Iterator[tuple[sqlite3.Connection, int]]:
@@ -168,6 +174,9 @@ class Connections:
         with self._lock:
             if self._identity is None:
                 self._identity = self._file_identity()
+            # A new file may get the number of the deleted one.
+            self.replaced += self._opened is not None and (self._is_made or self._opened != self._identity)
+            self._opened, self._is_made = self._identity, False
         return generation, connection
 
     def _after_fork(self) -> None:
@@ -201,7 +210,7 @@ class Connections:
                 )
         else:
             refuse_network_file_system(self.path)
-            create_file(self.path)
+            self._is_made = create_file(self.path) or self._is_made
         mode = "ro" if self.read_only else "rw"
         connection = sqlite3.connect(
             f"{self.path.absolute().as_uri()}?mode={mode}",

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from trainvitals.records import Event
+
 
 @dataclass
 class Counters:
@@ -17,6 +19,12 @@ class Counters:
     hook_errors: int = 0
     flooded_events: int = 0
     tails_not_kept: int = 0
+
+    def take(self, event: Event) -> None:
+        """What the trainer's hook says that it lost; its counts only rise."""
+        if event.kind == "watch":
+            self.hook_lost = max(self.hook_lost, counted(event.data.get("lost")))
+            self.hook_errors = max(self.hook_errors, counted(event.data.get("errors")))
 
 
 def counted(value: object) -> int:

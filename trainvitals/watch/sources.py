@@ -46,6 +46,7 @@ OWN_KINDS = frozenset(
 #: More starts than this within a minute are no restarts: two trainers write one file.
 STARTS_PER_MINUTE = 20
 MINUTE_S = 60.0
+NUMBERED = "The attempt is numbered all the same; it is written down as soon as that works."
 #: Logs whose newest attempt is remembered.
 MAX_NUMBERS = 2_000
 #: A log that was last written so long before it is read was not written just now.
@@ -244,7 +245,7 @@ class RunSources:
         try:
             self._book.keep_promises()
         except InputError as error:
-            self.trouble = str(error)
+            self.trouble = f"{error} {NUMBERED}"
         else:
             self.trouble = ""
 
@@ -254,7 +255,7 @@ class RunSources:
         try:
             return self._book.number(key, started_ns, first_step, source)
         except InputError as error:
-            self.trouble = str(error)
+            self.trouble = f"{error} {NUMBERED}"
             return self._book.promise(key, started_ns, first_step, source)
 
     def _numbered(self, path: str, record: Step | Event, now_ns: int) -> Step | Event:

@@ -30,7 +30,7 @@ from trainvitals.watch.breaker_mode import BreakerMode
 from trainvitals.watch.checkpoint_events import CheckpointEvents
 from trainvitals.watch.checkpoint_scan import CheckpointScanner, Scan
 from trainvitals.watch.control_adapter import ControlAdapter, NoAdapter
-from trainvitals.watch.counters import Counters, counted
+from trainvitals.watch.counters import Counters
 from trainvitals.watch.deaths import Deaths
 from trainvitals.watch.engines import engine_for
 from trainvitals.watch.far_control import FarControl
@@ -45,6 +45,7 @@ from trainvitals.watch.requests import Requests
 from trainvitals.watch.safe_checkpoint import SafeCheckpoint
 from trainvitals.watch.sources import RunSources
 from trainvitals.watch.state_copy import StateCopy
+from trainvitals.watch.store_gone import StoreGone
 from trainvitals.watch.troubles import Troubles
 
 
@@ -84,6 +85,7 @@ class Watchdog:
         self._troubles, self._gate = Troubles(), FloodGate(clock)
         self._state_key = f"watch/{run.name}/"
         self._copy, self._blob = StateCopy(run.dir, run.name, clock), b""
+        self._gone = StoreGone(run.name, store, clock)
 
     @property
     def counters(self) -> Counters:
@@ -119,10 +121,7 @@ class Watchdog:
             except KEPT_ERRORS as error:
                 self.note(f"what the store had kept could not be used ({type(error).__name__}: {error})", "store met")
         elif has_copy:  # a new one, that has nothing of what came before the copy
-            waiting = self._trips.to_state()
-            self._start_anew()
-            self._trips.restore(waiting)
-            self.note("the store is a new one: the run's files are read again from the start", "store met")
+            self._read_again(self._gone.met())
 
     def _go_on_from(self, kept: Mapping[str, bytes]) -> None:
         blob = kept.get(self._state_key + "state")
@@ -136,6 +135,7 @@ class Watchdog:
             # Written by another version: reading the files again gives the same rows and the same ids, so nothing doubles.
             text = f"the kept state could not be used ({type(error).__name__}: {error}); the run's files are read again from the start"
             self._start_anew()
+            self._trips.restore([])
             self.note(text)
             self._out.announce(text)
 
@@ -171,12 +171,17 @@ class Watchdog:
         self._out.counters = Counters()
         self._checkpoint_events, self._checkpoint_state = CheckpointEvents(), None
         self._is_checkpoint_state_new = True
-        self._trips.restore([])
         self._safe.restore({})
         self._deaths.restore({})
         self._out.unnumbered.restore([])
         self._mode.restore({})
         self._take_up_notes()
+
+    def _read_again(self, why: Event) -> None:
+        """What the store had is gone: the run's files give the same rows, with the same ids. What the breaker decided still holds."""
+        self._start_anew()
+        self._out.add_event(why)
+        self._out.announce(why.text)
 
     def _take_up_notes(self) -> None:
         """What people said outlives what was kept of it: a store that is new, or a state that cannot be read."""
@@ -187,6 +192,8 @@ class Watchdog:
     def turn(self) -> bool:
         """Read, detect, commit, act. Returns whether more is waiting to be read."""
         records: list[Step | Event] = []
+        if (gone := self._gone.look()) is not None:
+            self._read_again(gone)
         self._incidents.keep(self._steady_ns())
         if not self._out.is_full:
             records = self._sources.poll()
@@ -252,16 +259,13 @@ class Watchdog:
 
     def _steady_ns(self) -> int:
         """The time as the detectors see it pass: a wall clock that is set while we run is neither a stall nor the end of one."""
-        began_ns, began_s = self._started
-        return began_ns + round((self._clock.monotonic_s() - began_s) * 1e9)
+        return self._started[0] + round((self._clock.monotonic_s() - self._started[1]) * 1e9)
 
     def _tell_trouble(self) -> None:
-        numbering = self._sources.trouble
-        kept = "The attempt is numbered all the same; it is written down as soon as that works."
         troubles = [
             ("metadata", self._metadata.flush()), ("pauses", self._pauses.trouble), ("audit", self._audit.trouble),
             ("requests", self._requests.trouble), ("control", self._adapter.trouble), ("incidents", self._incidents.trouble), ("signed requests", self._far.trouble),
-            ("attempts", numbering and f"{numbering} {kept}"), ("flapping", self._sources.flapping()), ("copy of the state", self._copy.trouble),
+            ("attempts", self._sources.trouble), ("flapping", self._sources.flapping()), ("copy of the state", self._copy.trouble),
         ]  # fmt: skip
         for source, trouble in self._troubles.news(troubles):
             self.note(trouble, f"trouble with {source}")
@@ -285,9 +289,7 @@ class Watchdog:
             before, self._last_step, self._last_step_ns = self._last_step, record.step, time_ns
             is_last = 0 < self._run.total_steps <= record.step and (before is None or before < self._run.total_steps)
         else:
-            if record.kind == "watch":
-                self.counters.hook_lost = max(self.counters.hook_lost, counted(record.data.get("lost")))
-                self.counters.hook_errors = max(self.counters.hook_errors, counted(record.data.get("errors")))
+            self.counters.take(record)
             self._metadata.take(record)
             record = self._deaths.take(record, self._sources.attempt)
             if self._gate.lets_through(record.kind):

@@ -48,6 +48,8 @@ def reading_health(lost: int, events: Sequence[Event]) -> str:
     told = (
         ["Reading: " + "; ".join(sentences) + ". The watchdog's own log and the trainer's stderr say which."] if sentences else []
     )
+    if gone := next((note for note in notes if "store_replaced" in note.data), None):
+        told.append(f"{gone.text}.")
     if beyond:
         named = "1 file that `logs` names is" if beyond == 1 else f"{beyond:,} files that `logs` names are"
         told.append(f"{named} not followed: name those of all ranks in `rank_logs`.")
