@@ -8,6 +8,11 @@ A rank whose output is held back in blocks of 8 KiB prints many old steps at onc
 their times are older than the newest step's by up to ``MAX_HELD_BACK_NS`` (what was started again is newer; a clock that
 was set, or a container in another time zone, is further off), or when the launcher's prefix names another
 rank than that of the newest step, and that rank goes on where it stood itself (or begins where the attempt began).
+
+A trainer that is started again soon goes back by a few points only, and so do ranks that overtake each other. Two signs tell them apart:
+ranks print one step within seconds, so a smaller step that is ``RESTART_NS`` newer than the newest one is a rewind; and where
+lines hold no times, but every step so far was told once, nobody else prints: a smaller step from which the next one goes on through what was told
+before is a rewind. Until that one comes a step is held. A table has one writer: there a smaller step that was told before is a rewind at once.
 """
 
 from __future__ import annotations
@@ -16,11 +21,16 @@ from bisect import bisect_left, insort
 from enum import Enum
 from typing import Any
 
+from trainvitals.records import Step
 from trainvitals.schema import SECOND_NS
 
 #: How many logged points ranks may overtake each other.
 REORDER_POINTS = 5
 MAX_HELD_BACK_NS = 1800 * SECOND_NS
+#: Ranks work in step, and their hosts' clocks differ by less; what is seen of their differences is added three times.
+RESTART_NS = 30 * SECOND_NS
+#: Steps that were told once each, before a repetition is no longer another rank's.
+_FEW_POINTS = 3
 #: Ranks of the largest jobs whose every rank prints, and a little more.
 _MAX_ORIGINS = 8192
 _MAX_COUNTED_STEPS = 200
@@ -49,6 +59,8 @@ class AttemptTracker:
         self._newest_origin = ""
         self._origins: dict[str, int] = {}  # rank as the launcher names it -> its own last step
         self._lines: dict[int, int] = {}  # repeated step -> how many lines told it
+        self._spread_ns = 0  # by how much a repeated line's time was beyond the newest step's
+        self._held: tuple[Step, str] | None = None
         #: How many ranks print: the most lines that told one step.
         self.ranks_seen = 1
 
@@ -64,6 +76,47 @@ class AttemptTracker:
     def other_file(self) -> None:
         """Another file begins: a job that starts again overwrites its log, so a smaller step is no late one."""
         self._is_other_file = True
+
+    def admit(self, step: Step, is_ordered: bool = False, origin: str = "", is_table: bool = False) -> list[tuple[Step, Verdict]]:
+        """The steps that are judged now: this one, unless only the next can tell, and before it one that was held."""
+        judged = self.release(step)
+        if is_table and self._is_among(step) and step.step in self._recent[:-1]:
+            self.restart()
+        elif not is_ordered and self._is_doubtful(step, origin, 1 if is_table else _FEW_POINTS):
+            self._held = (step, origin)
+            return judged
+        return [*judged, (step, self.judge(step.step, step.attempt, is_ordered, step.time_ns, origin))]
+
+    def release(self, following: Step | None = None) -> list[tuple[Step, Verdict]]:
+        """The step that is held: a new attempt when ``following`` goes on from it through steps that were told, else a repetition."""
+        if self._held is None:
+            return []
+        (step, origin), self._held = self._held, None
+        if following is not None and step.step < following.step <= self._recent[-1] and not self.is_between:
+            self.restart()
+            return [(step, self.judge(step.step, step.attempt, False, step.time_ns, origin))]
+        if self.is_between:
+            return [(step, Verdict.REPEATED)]
+        return [
+            (step, self.judge(step.step, step.attempt, False, step.time_ns if step.step < self._recent[-1] else None, origin))
+        ]
+
+    def _is_among(self, step: Step) -> bool:
+        return bool(self._recent) and not self._is_restarting and step.attempt == self._named and not self._is_other_file
+
+    def _is_doubtful(self, step: Step, origin: str, few: int) -> bool:
+        recent = self._recent
+        if not self._is_among(step):
+            return False
+        if step.time_ns is not None and self._newest_ns is not None:
+            return step.step == recent[-1] and self._is_much_newer(step.time_ns)
+        is_back = step.step < recent[-1] and self._is_near(step.step, False)
+        return is_back and not origin and not self._lines and len(recent) >= few
+
+    def _is_much_newer(self, time_ns: int | None) -> bool:
+        return (
+            time_ns is not None and self._newest_ns is not None and time_ns > self._newest_ns + RESTART_NS + 3 * self._spread_ns
+        )
 
     def judge(self, step: int, named: int = 0, is_ordered: bool = False, time_ns: int | None = None, origin: str = "") -> Verdict:
         """``named``: the attempt's number in the file, 0 = not said. ``is_ordered``: one writer, nothing can be late.
@@ -81,6 +134,8 @@ class AttemptTracker:
                 self._note(origin, step)
             return Verdict.NEXT
         is_new = self.number == 0 or self._is_restarting or named != self._named
+        if not is_new and not is_ordered and step < recent[-1] and self._is_much_newer(time_ns):
+            is_new = True
         if not is_new and not self._is_near(step, is_ordered or self._is_other_file):
             if not is_ordered and self._is_held_back(step, time_ns, origin):
                 self._remember(origin, step)
@@ -94,9 +149,12 @@ class AttemptTracker:
             self._recent, self._first, self._newest_ns = [step], step, time_ns
             self._origins.clear()
             self._lines.clear()
+            self._spread_ns = 0
             self._note(origin, step)
             return Verdict.NEW_ATTEMPT
         self._remember(origin, step)
+        if time_ns is not None and self._newest_ns is not None and not self._is_much_newer(time_ns):
+            self._spread_ns = max(self._spread_ns, time_ns - self._newest_ns)
         at = bisect_left(self._recent, step)
         if at < len(self._recent) and self._recent[at] == step:
             self._count_line(step)
@@ -159,6 +217,8 @@ class AttemptTracker:
             "origins": self._origins,
             "lines": list(self._lines.items()),
             "ranks_seen": self.ranks_seen,
+            "spread_ns": self._spread_ns,
+            "held": _of_step(*self._held) if self._held is not None else None,
         }
 
     def restore(self, state: dict[str, Any]) -> None:
@@ -172,3 +232,10 @@ class AttemptTracker:
         self._origins = {str(origin): int(step) for origin, step in state["origins"].items()}
         self._lines = {int(step): int(count) for step, count in state["lines"]}
         self.ranks_seen = int(state["ranks_seen"])
+        self._spread_ns = int(state.get("spread_ns", 0))
+        held = state.get("held")
+        self._held = (Step(*held[:6]), str(held[6])) if held is not None else None
+
+
+def _of_step(step: Step, origin: str) -> list[Any]:
+    return [step.step, step.attempt, step.time_ns, dict(step.values), dict(step.nonfinite), step.time_estimated, origin]

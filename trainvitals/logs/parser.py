@@ -84,7 +84,7 @@ class Parser:
         self._arguments = MegatronArguments()
         self._grammar: Grammar | None = None
         self._hook: HookJsonl | None = None
-        self._may_change = self._is_document = False
+        self._may_change = self._is_document = self._is_table = False
         if wanted != "auto":
             self._use(self._grammars[wanted](self._times))
         self._head = bytearray()
@@ -167,6 +167,8 @@ class Parser:
                 self._read(_TORN_NUMBER.sub("", line), prefix, end, True, records)
             last = self._grammar.finish() if self._grammar is not None else self._by_shape(self._shape.finish())
             self._take_all(last, self._framer.offset, records)
+            for step, verdict in self._tracker.release():
+                self._give(step, verdict, self._framer.offset, records)
             self._tell_faults(self._faults.finish(), records)
         except Exception:  # noqa: BLE001 (as in feed)
             self._counts["failed_lines"] += 1
@@ -196,7 +198,7 @@ class Parser:
             self._past_bad_records += self._grammar.bad_records
         self._grammar = grammar
         self._hook = grammar if isinstance(grammar, HookJsonl) else None
-        self._is_document = grammar.is_document
+        self._is_document, self._is_table = grammar.is_document, grammar.name == "curve_csv"
         self._may_change = self._wanted == "auto" and self._hook is None
 
     def _look_for_faults(self, line: str, prefix: str, end: int, records: list[Step | Event]) -> None:
@@ -209,7 +211,7 @@ class Parser:
         told = faults.feed(line, prefix)
         if faults.has_found and not had_found and self._grammar is not None:
             # A step that a grammar still holds was printed before the fault: it is no sign that the training survived it.
-            self._take_all(self._grammar.idle(), end, records, is_earlier=True)
+            self._take_all(self._grammar.idle(), end, records, True)
         self._tell_faults(told, records)
 
     def _tell_faults(self, events: Iterable[Event], records: list[Step | Event]) -> None:
@@ -222,10 +224,8 @@ class Parser:
             return
         if self._key_end is None and grammar.claims(line):
             self._key_end = end
-        found = grammar.feed(line)
-        if found:
-            for record in found:
-                self._take(record, end, records)
+        if found := grammar.feed(line):
+            self._take_all(found, end, records)
         elif told := self._arguments.feed(line):
             self._take_all(told, end, records)
         elif self._may_change:
@@ -268,9 +268,7 @@ class Parser:
             if self._grammar is not None:
                 self._take_all(self._grammar.feed(line), end, records)
 
-    def _take_all(
-        self, found: Iterable[Step | Event], end: int, records: list[Step | Event], *, is_earlier: bool = False
-    ) -> None:
+    def _take_all(self, found: Iterable[Step | Event], end: int, records: list[Step | Event], is_earlier: bool = False) -> None:
         for record in found:
             self._take(record, end, records, is_earlier)
 
@@ -297,7 +295,10 @@ class Parser:
         self._changes.step_seen(record)
         if self._prelude.kept:
             self._prelude.take()
-        verdict = self._tracker.judge(record.step, record.attempt, self._hook_key is not None, record.time_ns, self._origin)
+        for step, verdict in self._tracker.admit(record, self._hook_key is not None, self._origin, self._is_table):
+            self._give(step, verdict, end, records, is_earlier)
+
+    def _give(self, record: Step, verdict: Verdict, end: int, records: list[Step | Event], is_earlier: bool = False) -> None:
         if verdict is Verdict.REPEATED:
             self._counts["repeated_steps"] += 1
             return

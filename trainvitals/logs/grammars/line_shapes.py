@@ -147,7 +147,7 @@ def _read_bar(line: str, bar: re.Match[str]) -> Reading | None:
     postfix = ", ".join(part for part in bar[4].split(", ")[1:])
     found = _Found(first=0)
     _scan(_cleaned(f"{bar[1]} , {postfix} , {bar[5]}"), 0, found)
-    named = min(found.counters, default=None)
+    named = min(found.counters, key=lambda counter: counter[0], default=None)
     if named is None or named[1] != "step":
         found.counters = [(0, "bar", "the bar", position, total)]
     reading = _reading("", found, words_of(bar[1])[:8])
@@ -290,7 +290,7 @@ def _reading(text: str, found: _Found, head: list[str] | None = None) -> Reading
         return None
     loss = found.pairs[min(losses)[1]]
     places = list(found.places)
-    counted = min(found.counters, default=None)
+    counted = min(found.counters, key=lambda counter: counter[0], default=None)
     if counted is None and places:
         if found.epoch is None and len(places) > 1:
             found.epoch, found.epochs = places.pop(0)
