@@ -6,6 +6,7 @@ anything else is there. Texts without a time count at the last change of their f
 
 from __future__ import annotations
 
+import hashlib
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -26,15 +27,37 @@ SAME_MOMENT_NS = 10 * 10**9
 #: A time this much before the attempt began is another attempt's.
 BEFORE_START_NS = 60 * 10**9
 MAX_SUSPECTS = 64
+#: What is remembered of earlier deaths: events of a file, and files.
+MAX_KEYS, MAX_PATHS = 64, 6_000
 
 
 @dataclass(frozen=True, slots=True)
 class FileFaults:
-    """What the end of one file says. ``mtime_ns``: its last change."""
+    """What the end of one file says, in its order. ``mtime_ns``: its last change."""
 
     path: str
     mtime_ns: int
     events: tuple[Event, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ToldBefore:
+    """What the files said at the deaths before: path -> (attempt, one key an event), the newest last. Logs are appended to, and a line
+    without a time tells no attempt; one that was there at an earlier death is none of a later one."""
+
+    keys: Mapping[str, tuple[tuple[int, tuple[str, ...]], ...]] = field(default_factory=dict)
+
+    def of(self, path: str, attempt: int) -> tuple[str, ...]:
+        """Keys at the newest death of an earlier attempt."""
+        return next((keys for number, keys in reversed(self.keys.get(path, ())) if number < attempt), ())
+
+    def with_files(self, attempt: int, files: Sequence[FileFaults]) -> ToldBefore:
+        """With this death, of the files that said something; bounded."""
+        told = dict(self.keys)
+        for file in files:
+            others = [one for one in told.pop(file.path, ()) if one[0] != attempt]
+            told[file.path] = (*others[-1:], (attempt, tuple(_key_of(event) for event in file.events)[-MAX_KEYS:]))
+        return ToldBefore(dict(list(told.items())[-MAX_PATHS:]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,10 +155,14 @@ def rank_of(event: Event) -> int:
 
 def choose(
     attempt: int, files: Sequence[FileFaults], started_ns: int | None = None, until_ns: int | None = None,
-    places: Mapping[int, str] | None = None, reading: Reading | None = None,
+    places: Mapping[int, str] | None = None, reading: Reading | None = None, before: ToldBefore | None = None,
 ) -> Postmortem:  # fmt: skip
-    """``started_ns``, ``until_ns``: when the attempt and the next one began, None = not known. ``places``: rank -> ``host/local rank/GPU``."""
-    found = [(file, event) for file in files for event in file.events if _is_within(event, started_ns, until_ns)]
+    """``started_ns``, ``until_ns``: when the attempt and the next one began, None = not known. ``places``: rank -> ``host/local rank/GPU``.
+    ``before``: what the files said at earlier deaths."""
+    known = before or ToldBefore()
+    found = [
+        (file, event) for file in files for event in _of_attempt(file.events, started_ns, until_ns, known.of(file.path, attempt))
+    ]
     first = min(found, key=lambda item: _key(item, _earliest(found)), default=None)
     hosts = {event.data["rank"]: str(event.data["host"]) for _, event in found if "host" in event.data and "rank" in event.data}
     cause = _cause(*first, {**hosts, **(places or {})}) if first is not None and rank_of(first[1]) < 9 else None
@@ -191,6 +218,42 @@ def _key(item: tuple[FileFaults, Event], earliest_ns: int) -> tuple[int, int, in
 
 def _time(file: FileFaults, event: Event) -> int:
     return event.time_ns if event.time_ns is not None else file.mtime_ns
+
+
+def _of_attempt(
+    events: Sequence[Event], started_ns: int | None, until_ns: int | None, told: Sequence[str]
+) -> list[Event]:  # fmt: skip
+    """Without what is of other attempts by its own time, by its place before or after such a line, or because it was there before."""
+    begin, end = 0, len(events)
+    for index, event in enumerate(events):
+        if event.time_ns is None:
+            continue
+        if started_ns is not None and event.time_ns < started_ns - BEFORE_START_NS:
+            begin = index + 1
+        elif until_ns is not None and event.time_ns >= until_ns:
+            end = min(end, index)
+    within = [
+        event
+        for index, event in enumerate(events)
+        if (begin <= index < end or event.time_ns is not None) and _is_within(event, started_ns, until_ns)
+    ]
+    new = events[_overlap(told, [_key_of(event) for event in events]) :]
+    later = [event for event in within if any(event is one for one in new)]
+    # The same lines again and nothing else: a reader that joins equal ones cannot tell, and the file was written to since.
+    return later or within
+
+
+def _overlap(told: Sequence[str], keys: Sequence[str]) -> int:
+    """How many of the events at the beginning were the last ones at the death before; the end of a file that grew begins later."""
+    for count in range(min(len(told), len(keys)), 0, -1):
+        if list(told[-count:]) == list(keys[:count]):
+            return count
+    return 0
+
+
+def _key_of(event: Event) -> str:
+    text = f"{event.data.get('class')}|{event.data.get('rank')}|{event.time_ns}|{event.text[:300]}"
+    return hashlib.blake2b(text.encode("utf-8", "replace"), digest_size=8).hexdigest()
 
 
 def _is_within(event: Event, started_ns: int | None, until_ns: int | None) -> bool:

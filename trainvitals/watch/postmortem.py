@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from trainvitals.clock import Clock, SystemClock
-from trainvitals.incidents.postmortem import FileFaults, Postmortem, Reading, choose, rank_of
+from trainvitals.incidents.postmortem import FileFaults, Postmortem, Reading, ToldBefore, choose, rank_of
 from trainvitals.logs.tails import Tail, TailScanner, path_origin, path_origins, placed, read_head
 from trainvitals.records import Event
 from trainvitals.settings import LogSettings, RunSettings
@@ -55,6 +55,13 @@ class Finished:
     trouble: str = ""
 
 
+class Memory:
+    """What the logs said at earlier deaths, for as long as the watchdog runs."""
+
+    def __init__(self) -> None:
+        self.told = ToldBefore()
+
+
 class PostmortemRunner:
     """One death at a time; ``poll`` never waits. What was asked and not handed out is state: after a kill it is done again."""
 
@@ -69,7 +76,7 @@ class PostmortemRunner:
     ) -> None:
         self._run, self._settings, self._clock = run, settings, clock or SystemClock()
         self._in_thread, self._budget_s = in_thread, budget_s
-        self._lock = threading.Lock()
+        self._lock, self._memory = threading.Lock(), Memory()
         self._waiting: list[Death] = []
         self._number = 0  # of the work in progress; a thread that comes back too late is no longer listened to
         self._is_working = False
@@ -125,7 +132,7 @@ class PostmortemRunner:
                     self._chosen = chosen
 
         try:
-            finished = look_into(self._run, self._settings, death, self._clock, self._budget_s, choose_now)
+            finished = look_into(self._run, self._settings, death, self._clock, self._budget_s, choose_now, self._memory)
         except Exception as error:  # noqa: BLE001 (said and stored; a fault in reading must not end the watchdog)
             reading = Reading(troubles=(f"{type(error).__name__}: {error}"[:300],))
             finished = Finished(
@@ -145,9 +152,11 @@ class PostmortemRunner:
 
 
 def look_into(
-    run: RunSettings, settings: LogSettings, death: Death, clock: Clock, budget_s: float, choose_now: Callable[[Postmortem], None]
-) -> Finished:
-    """Read, judge, keep. ``choose_now`` is told the answer before anything is written."""
+    run: RunSettings, settings: LogSettings, death: Death, clock: Clock, budget_s: float, choose_now: Callable[[Postmortem], None],
+    memory: Memory | None = None,
+) -> Finished:  # fmt: skip
+    """Read, judge, keep. ``choose_now`` is told the answer before anything is written. memory: of the deaths before; it learns this one."""
+    memory = memory or Memory()
     began_s = clock.monotonic_s()
     tails_dir = str(Path(run.dir) / TAILS_DIR)
     if death.started_ns is not None and death.started_ns > clock.time_ns():
@@ -183,7 +192,8 @@ def look_into(
     )
     causes = {event.data.get("rank") for file in files for event in file.events if rank_of(event) <= 1}
     places = rank_places(run.dir, death.attempt) or _hook_hosts(run.dir, causes)
-    result = choose(death.attempt, files, death.started_ns, death.until_ns, places, told)
+    result = choose(death.attempt, files, death.started_ns, death.until_ns, places, told, memory.told)
+    memory.told = memory.told.with_files(death.attempt, files)
     choose_now(result)
     kept = budget.kept()
     if not kept or not settings.kept_attempts:
