@@ -1,14 +1,18 @@
 """Curves: every metric by step or by time; drag to zoom asks for that window in full resolution."""
 
+from collections.abc import Mapping
+from dataclasses import dataclass
+
 import streamlit as st
 
-from pages._shared.components import live_chart
+from pages._shared.components import fact_list, live_chart
 from pages._shared.frame import head_fragment
 from pages._shared.notes import add_note, sent_note
 from pages._shared.state import WAITING, Look, look, refresh_s, the_poller, theme
 from pages._shared.story import tell_finding, tell_note
 from pages._shared.text import plain
 from trainvitals.charts.checkpoints import describe
+from trainvitals.charts.legend import MARKS
 from trainvitals.web import format as fmt
 from trainvitals.web import window
 from trainvitals.web.view import CurveQuery, RunView
@@ -48,8 +52,19 @@ def offered(run: RunView) -> list[str]:
     return list(dict.fromkeys([*known, *run.extra_metrics, *chosen]))
 
 
-def controls(run: RunView) -> tuple[str, str, tuple[str, ...]]:
-    """(axis, range, rows), as chosen above the chart."""
+@dataclass(frozen=True)
+class Choice:
+    """What is chosen above the chart."""
+
+    by: str
+    span: str
+    rows: tuple[str, ...]
+    log_loss: bool
+    smooth: bool
+
+
+def controls(run: RunView) -> Choice:
+    """Axis, range, how the lines are drawn, and which rows; the address keeps all of it."""
     with st.container(horizontal=True, vertical_alignment="center", gap="medium"):
         by_in_address = "time" if st.query_params.get("by") == "time" else "step"
         by = st.segmented_control(
@@ -65,30 +80,71 @@ def controls(run: RunView) -> tuple[str, str, tuple[str, ...]]:
             on_change=forget_window,
             label_visibility="collapsed",
         )
-        names = offered(run)
-        more = (
-            st.pills(
-                "More rows", names, selection_mode="multi", key=MORE_KEY, label_visibility="collapsed",
-                format_func=lambda name: plain(name.replace("_", " ")),
-            )
-            if names
-            else []
-        )  # fmt: skip
-    return by or "step", span or "run", (*ROWS, *(more or ()))
+        log_loss = st.toggle(
+            "log loss",
+            value=st.query_params.get("log") == "1",
+            key="tv_log_loss",
+            help="The loss on a logarithmic axis, where all of it is above zero",
+        )
+        smooth = st.toggle(
+            "smooth",
+            value=st.query_params.get("smooth") == "1",
+            key="tv_smooth",
+            help="The running median over each line; the line itself stays, faint",
+        )
+    st.session_state.setdefault(MORE_KEY, asked_rows(run))
+    names = offered(run)
+    more = (
+        st.pills(
+            "More rows", names, selection_mode="multi", key=MORE_KEY, label_visibility="collapsed",
+            format_func=lambda name: plain(name.replace("_", " ")),
+        )
+        if names
+        else []
+    )  # fmt: skip
+    chosen = Choice(by or "step", span or "run", (*ROWS, *(more or ())), log_loss, smooth)
+    keep_in_address({"log": "1" if log_loss else "", "smooth": "1" if smooth else "", "rows": ",".join(more or ())})
+    return chosen
+
+
+def asked_rows(run: RunView) -> list[str]:
+    """Further rows that the address names, as far as this run logs them."""
+    known = {*SHOWN_BY_CHOICE, *run.extra_metrics}
+    return [name for name in dict.fromkeys(st.query_params.get("rows", "")[:2000].split(",")) if name in known]
+
+
+def keep_in_address(choices: Mapping[str, str]) -> None:
+    """Whoever gets the address sees the same; what is as usual is left out of it."""
+    for name, value in choices.items():
+        if value and st.query_params.get(name) != value:
+            st.query_params[name] = value
+        elif not value and name in st.query_params:
+            del st.query_params[name]
+
+
+def tools(seen: Look) -> None:
+    """Beside the chart: note something, read what the marks mean."""
+    add_note(seen, seen.run.last_step)
+    with st.popover("Marks"):
+        fact_list(MARKS, key="tv_marks")
 
 
 def chart(seen: Look) -> None:
     if seen.run.last_step is None:
         st.text(WAITING)
         return
-    by, span, rows = controls(seen.run)
+    choice = controls(seen.run)
+    by, span = choice.by, choice.span
     turn = st.session_state.get("tv_chart_turn", 0)
     linked = asked_window(by)
     zoomed = st.session_state.get("tv_zoomed")
     start, end = zoomed or linked or (None, None)
     last_s = window.RANGES[span] if start is None and end is None else 0.0
     until = asked_attempt(seen.run) if last_s <= 0 else None
-    query = CurveQuery(seen.run.name, rows, by=by, start=start, end=end, theme=theme(), last_s=last_s, until_attempt=until)
+    query = CurveQuery(
+        seen.run.name, choice.rows, by=by, start=start, end=end, theme=theme(), last_s=last_s, until_attempt=until,
+        log_loss=choice.log_loss, smooth=choice.smooth,
+    )  # fmt: skip
     result = the_poller().curves(query)
     key = f"tv_curves_{turn}"
     if result is None or (not result.figure_json and not result.error):
@@ -96,7 +152,7 @@ def chart(seen: Look) -> None:
         held = st.session_state.get("tv_last_figure")
         st.text("Drawing …")
         if held:
-            live_chart(held, key=key, height=CHART_HEIGHT, uirevision=f"{seen.run.name}/{by}/{span}/{turn}")
+            live_chart(held, key=key, height=CHART_HEIGHT, uirevision=f"{seen.run.name}/{by}/{span}/{turn}", offers_csv=True)
         return
     with st.container(horizontal=True, vertical_alignment="center"):
         if result.error:
@@ -110,12 +166,14 @@ def chart(seen: Look) -> None:
         else:
             note = f" {fmt.zone_note(seen.zone, seen.now_ns).capitalize().replace('utc', 'UTC')}." if by == "time" else ""
             st.text(f"Live.{note} Drag to zoom; click a mark for its story.")
-        add_note(seen, seen.run.last_step)
+        tools(seen)
     sent_note(seen)
     if not result.figure_json:
         return
     st.session_state["tv_last_figure"] = result.figure_json
-    events = live_chart(result.figure_json, key=key, height=CHART_HEIGHT, uirevision=f"{seen.run.name}/{by}/{span}/{turn}")
+    events = live_chart(
+        result.figure_json, key=key, height=CHART_HEIGHT, uirevision=f"{seen.run.name}/{by}/{span}/{turn}", offers_csv=True
+    )  # fmt: skip
     follow(events.range, by)
     if events.click:
         st.session_state["tv_picked"] = (str(events.click.get("kind", "")), str(events.click.get("id", "")))

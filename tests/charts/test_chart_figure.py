@@ -75,9 +75,15 @@ def test_all_rows_hang_on_one_x_axis_with_one_hover_box() -> None:
 def test_only_rows_with_data_are_drawn_unless_asked_for() -> None:
     data = CurveData("r", "step", (series("loss", [1, 2]), series("lr", [1, 2])))
     titles = [one["text"] for one in figure(data)["layout"]["annotations"]]
-    assert titles == ["<b>loss</b>", "<b>learning rate</b>"]
+    assert titles == ["<b>loss</b>", "<b>learning rate</b>", "step"]
     asked = [one["text"] for one in figure(data, rows=("loss", "throughput"))["layout"]["annotations"]]
-    assert asked == ["<b>loss</b>", "<b>throughput</b> · not logged in this range"]
+    assert asked == ["<b>loss</b>", "<b>throughput</b> · not logged in this range", "step"]
+
+
+def test_the_x_axis_says_what_it_counts() -> None:
+    one = series("loss", [1, 2])
+    assert "step" in [note["text"] for note in figure(CurveData("r", "step", (one,)))["layout"]["annotations"]]
+    assert "UTC" in [note["text"] for note in figure(CurveData("r", "time", (one,)))["layout"]["annotations"]]
 
 
 def test_the_overview_shows_loss_and_throughput_only() -> None:

@@ -104,7 +104,8 @@ class CurveAnnotation:
 @dataclass(frozen=True)
 class CurveData:
     """Everything one curve chart shows. uirevision: as long as it stays the same, a viewer's zoom stays too. notes: row -> a
-    word behind its title."""
+    word behind its title. log_rows: on a logarithmic axis where all their values are above zero. is_smooth: the running median of
+    each line over its own faint line."""
 
     run: str
     by: By
@@ -117,6 +118,8 @@ class CurveData:
     notes: Mapping[str, str] = field(default_factory=dict)
     points: tuple[CurvePoints, ...] = ()
     annotations: tuple[CurveAnnotation, ...] = ()
+    log_rows: frozenset[str] = frozenset({"grad_norm"})
+    is_smooth: bool = False
 
 
 def figure_json(data: CurveData, theme: str, rows: tuple[str, ...] | None = None, *, compact: bool = False) -> str:

@@ -13,11 +13,12 @@ import numpy as np
 
 from trainvitals.charts.annotations import annotation_trace
 from trainvitals.charts.annotations import legend as annotation_legend
-from trainvitals.charts.layout import axis_base, layout_base, overlay_axis, row_title, zone_note
+from trainvitals.charts.layout import axis_base, layout_base, overlay_axis, row_title, unit_note
 from trainvitals.charts.marks import marker_traces, shapes_and_labels
 from trainvitals.charts.palette import palette, with_alpha
 from trainvitals.charts.points import legend, points_trace
 from trainvitals.charts.rows import GPU_UTILIZATION, ROW_ORDER, THROUGHPUT_ROW, RowStyle, row_of, row_style
+from trainvitals.charts.smooth import running_median
 from trainvitals.charts.text import escape, number, template_text
 from trainvitals.charts.typed import typed
 
@@ -31,6 +32,8 @@ HOLE_DISTANCES = 6
 CLIP_LEAST = 50
 CLIP_SHARE = 0.02
 CLIP_TIMES = 2.0
+#: Fewer points than this are their own trend.
+SMOOTH_LEAST = 20
 
 
 def figure_dict(data: CurveData, theme: str, rows: tuple[str, ...] | None, *, compact: bool = False) -> dict[str, Any]:
@@ -46,7 +49,7 @@ def figure_dict(data: CurveData, theme: str, rows: tuple[str, ...] | None, *, co
         style = styles[row]
         in_row = [series for series in data.series if row_of(series.metric) == row]
         points = [one for one in data.points if row_of(one.metric) == row]
-        is_log = row == "grad_norm" and all_positive(in_row)
+        is_log = row in data.log_rows and all_positive(in_row) and all((one.y > 0).all() for one in points)
         axis = axis_base(colours, style, domain, is_log=is_log, extent=_extent(in_row, points), compact=compact)
         title = style.title + (" (log)" if is_log else "") + (f" ({data.notes[row]})" if row in data.notes else "")
         if row == GPU_UTILIZATION:
@@ -60,14 +63,15 @@ def figure_dict(data: CurveData, theme: str, rows: tuple[str, ...] | None, *, co
         more = legend(points, colours) + (annotation_legend(data, colours) if index == 1 else "")
         annotations.append(row_title(colours, title, domain[1], has_data=bool(in_row or points), more=more))
         for series in sorted(in_row, key=lambda one: (not one.is_superseded, one.attempt)):
-            traces += _series_traces(series, style, f"y{index if index > 1 else ''}", colours, by=data.by)
+            traces += _series_traces(
+                series, style, f"y{index if index > 1 else ''}", colours, by=data.by, is_smooth=data.is_smooth
+            )
         traces += [points_trace(one, f"y{index if index > 1 else ''}", colours) for one in points]
         markers = [marker for marker in data.markers if row_of(marker.metric) == row]
         traces += marker_traces(markers, f"y{index if index > 1 else ''}", f"y{index + 50}", colours, is_log=is_log)
     if shown and (notes := annotation_trace(data, "y51", colours)) is not None:
         traces.append(notes)
-    if data.by == "time":
-        annotations.append(zone_note(colours))
+    annotations.append(unit_note(colours, "UTC" if data.by == "time" else "step"))
     if shown:
         layout["xaxis"]["anchor"] = f"y{len(shown) if len(shown) > 1 else ''}"
     else:
@@ -162,7 +166,9 @@ def _domains(styles: list[RowStyle]) -> list[tuple[float, float]]:
     return domains
 
 
-def _series_traces(series: CurveSeries, style: RowStyle, axis: str, colours: Any, *, by: str) -> list[dict[str, Any]]:
+def _series_traces(
+    series: CurveSeries, style: RowStyle, axis: str, colours: Any, *, by: str, is_smooth: bool = False
+) -> list[dict[str, Any]]:
     """A thin line through low and high of each bucket, so that a one-step spike is always seen, and the mean over it."""
     if not len(series.x):
         return []
@@ -201,6 +207,13 @@ def _series_traces(series: CurveSeries, style: RowStyle, axis: str, colours: Any
         hover += f" <i>%{{customdata[0]:{style.precise}}} – %{{customdata[1]:{style.precise}}}</i>"
     mean_trace["hovertemplate"] = f"{hover}<extra>{template_text(name)}</extra>"
     traces.append(mean_trace)
+    if is_smooth and not series.is_superseded and len(mean) > SMOOTH_LEAST:
+        mean_trace["line"] = {"color": with_alpha(colour, 0.4), "width": 1}
+        line = {"color": colour, "width": 2}
+        traces.append(
+            {**common, "x": typed(x), "y": typed(running_median(mean)), "line": line, "hoverinfo": "skip",
+             "meta": {**meta, "kind": "smooth"}}
+        )  # fmt: skip
     return traces
 
 

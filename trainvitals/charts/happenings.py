@@ -7,7 +7,7 @@ from typing import Protocol
 
 import numpy as np
 
-from trainvitals.charts.axis import StepTimes
+from trainvitals.charts.axis import NANOSECONDS_PER_MS, StepTimes
 from trainvitals.charts.curves import By, CurveLine, CurveMarker, CurveSeries, CurveSpan
 from trainvitals.charts.rows import row_of
 from trainvitals.charts.text import plain
@@ -17,6 +17,7 @@ from trainvitals.records import CheckpointReport, CheckpointState, Event, Findin
 _PEAK_RULES = ("loss_outlier", "loss_spike", "grad_norm_spike")
 #: These say something about the watchdog's decision or about a chart mark, and shade nothing.
 _UNSHADED = ("breaker_trip", "breaker_alert", "loss_outlier")
+DEATH = "run_dead"
 #: State of a line whose checkpoint verifies and may hold damaged weights.
 SUSPECT = "suspect"
 #: Of a name in a label: the step after it must still fit.
@@ -103,7 +104,19 @@ def curve_spans(findings: Sequence[Finding], events: Sequence[Event], axis: By, 
             stalls.append(CurveSpan(x0, x1, "stall", finding.severity, "stalled"))
         else:
             sick.append(CurveSpan(x0, x1, "incident", finding.severity, ""))
+    if axis == "time":
+        sick += _down(findings, events, times)
     return [*_merged(sick), *stalls, *_pauses(events, axis, times)]
+
+
+def _down(findings: Sequence[Finding], events: Sequence[Event], times: StepTimes) -> Iterator[CurveSpan]:
+    """From the last step of a trainer that died until the next start; without one until now."""
+    for finding in newest_of_each(findings):
+        x0 = times.x("time", finding.first_step, None, finding.attempt)
+        if finding.rule != DEATH or finding.severity is Severity.INFO or x0 is None:
+            continue
+        starts = [event.time_ns / NANOSECONDS_PER_MS for event in events if event.kind == "attempt_start" and event.time_ns]
+        yield CurveSpan(x0, min((x for x in starts if x > x0), default=None), "incident", finding.severity, "")
 
 
 def curve_lines(
@@ -127,6 +140,11 @@ def curve_lines(
         ]
     ):  # fmt: skip
         lines.append(CurveLine(span.x0, "onset", span.label))
+    for finding in newest_of_each(findings):
+        if finding.rule == DEATH and finding.severity is Severity.CRITICAL:
+            x = times.x(axis, finding.first_step, None, finding.attempt)
+            if x is not None:
+                lines.append(CurveLine(x, "onset", f"died {finding.first_step:,}"))
     resumed = {event.attempt: event.step for event in events if event.kind == "resume" and event.step is not None}
     for attempt in attempts:
         x = times.x(axis, attempt.first_step, attempt.started_ns if axis == "time" else None, attempt.number)

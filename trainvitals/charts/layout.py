@@ -134,10 +134,10 @@ def row_title(colours: Mapping[str, str], title: str, top: float, *, has_data: b
     }
 
 
-def zone_note(colours: Mapping[str, str]) -> dict[str, Any]:
-    """Which zone the time axis speaks in: left of its first tick, in the margin where no tick's own label reaches."""
+def unit_note(colours: Mapping[str, str], unit: str) -> dict[str, Any]:
+    """What the x axis counts, or its zone: left of its first tick, in the margin where no tick's own label reaches."""
     return {
-        "name": "title", "text": "UTC", "xref": "paper", "yref": "paper", "x": 0, "y": 0, "xanchor": "right", "yanchor": "top",
+        "name": "title", "text": unit, "xref": "paper", "yref": "paper", "x": 0, "y": 0, "xanchor": "right", "yanchor": "top",
         "xshift": -22, "yshift": -4, "showarrow": False, "font": {"color": colours["dim"], "size": 11},
     }  # fmt: skip
 

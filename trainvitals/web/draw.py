@@ -48,6 +48,8 @@ def draw(store: Store, run: RunView, query: CurveQuery, now_ns: int) -> str:
     )  # fmt: skip
     if GPU_UTILIZATION in query.metrics and _is_simulated(store, start_ns, now_ns):
         data = replace(data, notes={GPU_UTILIZATION: "simulated"})
+    rows = frozenset({"grad_norm", "loss"} if query.log_loss else {"grad_norm"})
+    data = replace(data, log_rows=rows, is_smooth=query.smooth)
     return figure_json(data, query.theme, compact=query.compact)
 
 

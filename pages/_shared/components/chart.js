@@ -43,12 +43,41 @@ function fitLabels(annotations, range, width) {
   }
 }
 
+// The points on screen, with what each stands for. Numbers and names of metrics only: nothing in it can be a formula.
+function csvText(plot) {
+  const axis = plot._fullLayout.xaxis, isTime = axis.type === "date";
+  const [from, to] = axis.range.map(toNumber);
+  const cell = (value) => (Number.isFinite(value) ? String(Number(value.toPrecision(7))) : "");
+  const lines = [`${isTime ? "time" : "step"},metric,attempt,mean,low,high`];
+  for (const trace of plot._fullData) {
+    const meta = trace.meta || {};
+    if (meta.kind !== "series" || !trace.hovertemplate || !/^[a-z][a-z0-9_]*$/.test(meta.metric)) continue;
+    for (let i = 0; i < trace.x.length; i += 1) {
+      const x = toNumber(trace.x[i]), pair = trace.customdata ? trace.customdata[i] : [trace.y[i], trace.y[i]];
+      if (x < from || x > to || !Number.isFinite(x)) continue;
+      lines.push([isTime ? new Date(x).toISOString() : x, meta.metric, meta.attempt, cell(trace.y[i]), cell(pair[0]), cell(pair[1])].join(","));
+    }
+  }
+  return `${lines.join("\n")}\n`;
+}
+
+function saveText(text, name) {
+  const link = el("a");
+  link.href = URL.createObjectURL(new Blob([text], { type: "text/csv" }));
+  link.download = name;
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
+}
+
 function openChart(root) {
   const plot = el("div", "tv-plot");
   const live = el("button", "tv-live", "back to live (L)");
   const error = el("div", "tv-error");
+  const foot = el("div", "tv-chart-foot"), save = el("button", "tv-csv", "Save these points as CSV");
   live.type = "button";
   live.hidden = true;
+  save.type = "button";
+  foot.append(save);
   error.hidden = true;
   error.setAttribute("role", "alert");
   plot.setAttribute("role", "img");
@@ -189,6 +218,7 @@ function openChart(root) {
   plot.addEventListener("pointerdown", onDown, true);
   plot.addEventListener("pointermove", onMove);
   live.addEventListener("click", goLive);
+  save.addEventListener("click", () => { if (drawn) saveText(csvText(plot), "curves.csv"); });
   document.addEventListener("keydown", onKey);
 
   return {
@@ -196,6 +226,7 @@ function openChart(root) {
       api = component;
       data = component.data;
       if (!data.is_static && !live.isConnected) root.insertBefore(live, error);
+      if (Boolean(data.offers_csv) !== foot.isConnected) { if (foot.isConnected) foot.remove(); else root.append(foot); }
       plot.style.height = `${data.height}px`;
       if (plot.getAttribute("aria-label") !== data.label) plot.setAttribute("aria-label", data.label);
       draw();

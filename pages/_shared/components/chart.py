@@ -42,12 +42,13 @@ def live_chart(
     uirevision: str = "",
     label: str = "training curves",
     is_static: bool = False,
+    offers_csv: bool = False,
 ) -> ChartEvents:
     """Draw a figure from ``trainvitals.charts``; an unchanged one is not drawn again.
 
     height: pixels. uirevision: replaces the figure's own when given; a new value forgets the viewer's zoom.
     label: what a screen reader says. Double click, the Live button or the key L go back to live. is_static: to look at only, no
-    zoom, no clicks, no button.
+    zoom, no clicks, no button. offers_csv: a button below saves the points on screen; the browser writes the file by itself.
     """
     held = st.session_state.get(key)
     result = _mount(
@@ -60,6 +61,7 @@ def live_chart(
             "uirevision": uirevision,
             "label": label,
             "is_static": is_static,
+            "offers_csv": offers_csv,
             "range": _range(held.get("range")) if isinstance(held, Mapping) and not is_static else None,
         },
         on_range_change=_nothing,
