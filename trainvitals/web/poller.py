@@ -25,6 +25,7 @@ from trainvitals.web.incident_then import ThenReader
 from trainvitals.web.nodes import NodeReader
 from trainvitals.web.starts import StartReader
 from trainvitals.web.validation import ValidationReader
+from trainvitals.web.upright import upright_run
 from trainvitals.web.view import AuditView, ControlView, CurveQuery, CurveResult, RunView, Snapshot
 
 log = logging.getLogger(__name__)
@@ -166,7 +167,7 @@ class Poller:
             store = self._snapshots.get()
             # Which machines a run uses is known from the look before: they do not change from one second to the next.
             seen_nodes, seen_gpus = self._nodes.of(store, now_ns, self._settings, self._snapshot.runs)
-            runs = tuple(self._view(store, run, now_ns, seen_nodes) for run in self._settings.runs)
+            runs = tuple(upright_run(self._view(store, run, now_ns, seen_nodes)) for run in self._settings.runs)
             self._snapshot = Snapshot(now_ns, runs, seen_nodes, seen_gpus)
         except Exception as error:  # noqa: BLE001 - becomes the sentence on the page, and goes to the log
             self._snapshots.drop()

@@ -51,7 +51,7 @@ function openBand(root) {
     const first = (view.actions || []).find((one) => one.is_primary && !one.is_disabled);
     setClass(node, `tv-button${first && first.id === action.id ? " tv-primary" : ""}`);
     node.disabled = Boolean(action.is_disabled);
-    node.title = action.help || action.label || "";
+    node.title = upright(action.help || action.label || "");
   }
 
   const timer = setInterval(tick, 1000);

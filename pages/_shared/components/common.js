@@ -10,9 +10,14 @@ function el(tag, className, text) {
   return node;
 }
 
+// A character that turns the direction of writing in a text from outside turns our own words beside it, too.
+const TURNS = /[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]/g;
+
+function upright(text) { return String(text).replace(TURNS, "\ufffd"); }
+
 // Writing only what differs keeps focus, selection and a press in progress.
 function setText(node, text) {
-  const wanted = text === null || text === undefined ? "" : String(text);
+  const wanted = text === null || text === undefined ? "" : upright(text);
   if (node.textContent !== wanted) node.textContent = wanted;
   node.hidden = wanted === "";
 }

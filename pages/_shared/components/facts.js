@@ -12,7 +12,8 @@ function openFacts(root) {
       }, (node, line) => {
         const [label, body] = node.children;
         const [value, more] = body.children;
-        if (label.textContent !== line.label) label.textContent = line.label;
+        const name = upright(line.label);
+        if (label.textContent !== name) label.textContent = name;
         setText(value, line.value);
         more.hidden = !line.full;
         setText(more.children[1], line.full);

@@ -46,8 +46,8 @@ function openStrip(root) {
         bar.hidden = false;
         setText(step, cell.label);
         setClass(node, `tv-cell tv-${tone}${cell.is_strong ? " tv-strong" : ""}${cell.is_recommended ? " tv-safe" : ""} tv-state-${cell.state}`);
-        node.title = cell.title || "";
-        node.setAttribute("aria-label", (cell.is_recommended ? words.recommended : "") + (cell.title || cell.label));
+        node.title = upright(cell.title || "");
+        node.setAttribute("aria-label", (cell.is_recommended ? words.recommended : "") + upright(cell.title || cell.label));
       });
       label();
     },
