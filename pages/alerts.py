@@ -1,8 +1,8 @@
 """Alerts: whether people are reached, what they were told, what did not arrive, and what is silenced."""
 
-import pandas as pd
 import streamlit as st
 
+from pages._shared.components import Column, Record, record_table
 from pages._shared.frame import head_fragment
 from pages._shared.runs import visible_runs
 from pages._shared.state import Look, alerts_now, look, refresh_s, the_poller
@@ -15,6 +15,7 @@ from trainvitals.web.alerts_view import AlertsView, TargetView, silences_now, st
 from trainvitals.web.process import alert_peer
 
 OUTCOME_KEY = "tv_alerts_outcome"
+PICKED = "tv_alert_message"
 STATES = {"waiting": "… waiting", "sent": "✓ delivered", "dead": "✗ not delivered", "overtaken": "– over before it was told"}
 TARGET_STATES = {
     "works": "✓ works",
@@ -24,22 +25,25 @@ TARGET_STATES = {
 }
 
 
-def targets_frame(view: AlertsView, seen: Look) -> pd.DataFrame:
-    shown = [(one, one.health) for one in view.targets]
-    return pd.DataFrame(
-        {
-            "target": [one.name for one, _ in shown],
-            "state": [_state(one, seen) for one, _ in shown],
-            "pages": ["yes" if one.pages else "no" for one, _ in shown],
-            "kind": [one.kind for one, _ in shown],
-            "severities": [", ".join(one.severities) for one, _ in shown],
-            "runs": [", ".join(one.runs) for one, _ in shown],
-            "last delivered": [_when(health.last_ok_ns, seen) for _, health in shown],
-            "waiting": [health.waiting for _, health in shown],
-            "not delivered": [health.dead for _, health in shown],
-            "last error": [health.error for _, health in shown],
-        }
-    )
+LIST_HEIGHT = 420
+
+
+def targets_table(view: AlertsView, seen: Look) -> None:
+    record_table(
+        [Column("state", "short"), Column("target", "name"), Column("told of", "short"), Column("wakes people", "short"), Column("runs"),
+         Column("kind", "short"), Column("last delivered", "short"), Column("waiting", "number"), Column("not delivered", "number"),
+         Column("last error")],
+        [
+            Record(
+                one.name,
+                (_state(one, seen), one.name, ", ".join(one.severities), "yes" if one.pages else "no", ", ".join(one.runs), one.kind,
+                 _when(one.health.last_ok_ns, seen), fmt.count(one.health.waiting), fmt.count(one.health.dead), one.health.error),
+                "critical" if one.state in ("failing", "switched off") else "",
+            )
+            for one in view.targets
+        ],
+        key="tv_alert_targets", label="targets",
+    )  # fmt: skip
 
 
 def _state(target: TargetView, seen: Look) -> str:
@@ -47,20 +51,25 @@ def _state(target: TargetView, seen: Look) -> str:
     return f"{mark} {state_words(target, the_poller().settings.alert_targets.get(target.name), seen.now_ns)}"
 
 
-def messages_frame(messages: list, seen: Look) -> pd.DataFrame:
-    return pd.DataFrame(
-        {
-            "when": [_when(one.created_ns, seen) for one in messages],
-            "state": [STATES.get(one.state, one.state) for one in messages],
-            "what": [one.what for one in messages],
-            "target": [one.target for one in messages],
-            "severity": [one.severity for one in messages],
-            "kind": [one.kind.replace("_", " ") for one in messages],
-            "run": [one.run for one in messages],
-            "tries": [one.tries for one in messages],
-            "error": [one.error for one in messages],
-        }
-    )
+def pick(message_id: str) -> None:
+    st.session_state[PICKED] = message_id
+
+
+def messages_table(shown: list, picked: str, seen: Look) -> None:
+    record_table(
+        [Column("state", "short"), Column("what", "lead"), Column("when", "short"), Column("target", "short"), Column("severity", "short"),
+         Column("kind", "short"), Column("run", "short"), Column("tries", "number"), Column("error")],
+        [
+            Record(
+                one.id,
+                (STATES.get(one.state, one.state), one.what, _when(one.created_ns, seen), one.target, one.severity,
+                 one.kind.replace("_", " "), one.run, fmt.count(one.tries), one.error),
+                "critical" if one.state == "dead" else "",
+            )
+            for one in shown
+        ],
+        key="tv_alert_messages", label="messages", max_height=LIST_HEIGHT, picked=picked, on_pick=pick,
+    )  # fmt: skip
 
 
 def _when(time_ns: int | None, seen: Look) -> str:
@@ -68,29 +77,27 @@ def _when(time_ns: int | None, seen: Look) -> str:
 
 
 def targets(view: AlertsView, seen: Look) -> None:
-    st.text("Targets")
+    with st.container(key="tv-head-targets"):
+        st.text("Targets")
     if not view.targets:
         st.text("No target is configured, so nobody is told anything. docs/alerts.md shows one of each kind.")
         return
-    st.dataframe(targets_frame(view, seen), hide_index=True, key="tv_alert_targets")
+    targets_table(view, seen)
     st.text("Try one: python -m trainvitals alert test NAME")
 
 
 def messages(view: AlertsView, seen: Look) -> None:
     names = set(visible_runs())
     shown = [one for one in view.messages if one.run in names or not one.run]
-    st.text("Messages, the newest first")
+    with st.container(key="tv-head-messages"):
+        st.text("Messages, the newest first")
     if view.lost:
         st.text(f"⚠ {view.lost:,} messages were dropped undelivered because too many waited.")
     if not shown:
         st.text("None yet. Each message to each target stands here, also what did not arrive.")
         return
-    event = st.dataframe(
-        messages_frame(shown, seen), hide_index=True, key="tv_alert_messages", on_select="rerun", selection_mode="single-row",
-        height=min(420, 38 + 35 * len(shown)),
-    )  # fmt: skip
-    rows = event["selection"]["rows"]
-    picked = shown[rows[0]] if rows and rows[0] < len(shown) else None
+    messages_table(shown, str(st.session_state.get(PICKED, "")), seen)
+    picked = next((one for one in shown if one.id == st.session_state.get(PICKED)), None)
     dead = picked if picked is not None and picked.state == "dead" else None
     if dead is None:
         dead = next((one for one in shown if one.state == "dead"), None) if picked is None else None
@@ -111,22 +118,16 @@ def _again(message_id: str) -> None:
 
 def silences(seen: Look) -> None:
     held = silences_now(seen.run.events, seen.now_ns)
-    st.text("Silences of this run")
+    with st.container(key="tv-head-silences"):
+        st.text("Silences of this run")
     if not held:
         st.text("None. Whoever silences something says until when and why; that is done on the page Incidents.")
         return
-    st.dataframe(
-        pd.DataFrame(
-            {
-                "what": [one.what for one in held],
-                "until": [_when(one.until_ns, seen) for one in held],
-                "by": [one.by for one in held],
-                "why": [one.comment for one in held],
-            }
-        ),
-        hide_index=True,
-        key="tv_silences",
-    )
+    record_table(
+        [Column("what", "lead"), Column("until", "short"), Column("by", "short"), Column("why")],
+        [Record(str(number), (one.what, _when(one.until_ns, seen), one.by, one.comment)) for number, one in enumerate(held)],
+        key="tv_silences", label="silences",
+    )  # fmt: skip
 
 
 def body() -> None:

@@ -1,19 +1,18 @@
 """Checkpoints: which one is safe, which ones are not and why, what a restart would load, and how well the run saves."""
 
-import pandas as pd
 import streamlit as st
 
-from pages._shared.components import fact_list, judgement_list, live_chart
+from pages._shared.components import Column, Record, fact_list, judgement_list, live_chart, record_table
 from pages._shared.frame import head_fragment
 from pages._shared.state import Look, look, refresh_s, theme
-from pages._shared.story import table_height
 from trainvitals.charts.checkpoint_timeline import timeline_height, timeline_json
 from trainvitals.charts.checkpoints import GOING, LOOKS, lanes_of
-from trainvitals.records import CheckpointReport
+from trainvitals.records import CheckpointReport, CheckpointState
 from trainvitals.web import checkpoint_words as words
 from trainvitals.web import format as fmt
 
 PICKED = "tv_checkpoint"
+LIST_HEIGHT = 420
 OPTIMIZER = {True: "yes", False: "NO", None: "not known"}
 
 
@@ -94,47 +93,43 @@ def timeline(seen: Look) -> None:
         st.session_state[PICKED] = str(events.click.get("id", ""))
 
 
-def frame(seen: Look, reports: list[CheckpointReport]) -> pd.DataFrame:
-    """The table, newest step first."""
-    run, around = seen.run, words.around_of(seen.run)
-    return pd.DataFrame(
-        {
-            "step": [fmt.step(report.step) for report in reports],
-            "state": [f"{LOOKS[report.state][1]} {report.state.value.replace('_', ' ')}" for report in reports],
-            "mark": [words.marks_of(report, run, around) for report in reports],
-            "notes": ["; ".join(report.reasons) for report in reports],
-            "verified by": [words.level_of(report) if report.level is not None else "–" for report in reports],
-            "optimizer": [fmt.UNKNOWN if report.state in GOING else OPTIMIZER[report.has_optimizer] for report in reports],
-            "training waited": [words.took(words.save_for(report, run.saves)) for report in reports],
-            "size": [fmt.size(report.bytes) if report.bytes else fmt.UNKNOWN for report in reports],
-            "age": [
-                fmt.span((seen.now_ns - report.modified_at_ns) / 1e9) if report.modified_at_ns is not None else fmt.UNKNOWN
-                for report in reports
-            ],
-            "path": [report.path for report in reports],
-        }
-    )
+def tone(report: CheckpointReport, seen: Look) -> str:
+    look_tone = LOOKS[report.state][0]
+    if report.state is CheckpointState.DELETED:
+        return "faint"
+    return "warning" if report.path in seen.run.suspects and look_tone != "critical" else look_tone
 
 
 def table(seen: Look) -> None:
-    reports = words.table_reports(seen.run)
-    shown = frame(seen, reports)
-    event = st.dataframe(
-        shown, hide_index=True, key="tv_checkpoint_table", on_select="rerun", selection_mode="single-row",
-        height=table_height(len(shown), 360),
-        column_config={
-            "mark": st.column_config.TextColumn(width=240), "notes": st.column_config.TextColumn(width=280),
-            "path": st.column_config.TextColumn(width=420),
-        },
+    """All checkpoints, the newest step first; a click tells one's story."""
+    run, around = seen.run, words.around_of(seen.run)
+    reports = words.table_reports(run)
+    record_table(
+        [Column("state", "short"), Column("step", "name"), Column("mark"), Column("notes", "lead"), Column("verified by", "short"),
+         Column("optimizer", "short"), Column("training waited", "short"), Column("size", "number"), Column("age", "short")],
+        [
+            Record(
+                report.path,
+                (f"{LOOKS[report.state][1]} {report.state.value.replace('_', ' ')}", fmt.step(report.step),
+                 words.marks_of(report, run, around), "; ".join(report.reasons),
+                 words.level_of(report) if report.level is not None else fmt.UNKNOWN,
+                 fmt.UNKNOWN if report.state in GOING else OPTIMIZER[report.has_optimizer],
+                 words.took(words.save_for(report, run.saves)), fmt.size(report.bytes) if report.bytes else fmt.UNKNOWN,
+                 fmt.span((seen.now_ns - report.modified_at_ns) / 1e9) if report.modified_at_ns is not None else fmt.UNKNOWN),
+                tone(report, seen),
+            )
+            for report in reports
+        ],
+        key="tv_checkpoint_table", label="checkpoints", max_height=LIST_HEIGHT, picked=str(st.session_state.get(PICKED, "")),
+        on_pick=pick,
     )  # fmt: skip
-    left = len(seen.run.checkpoints) - len(reports)
+    left = len(run.checkpoints) - len(reports)
     if left:
         st.text(f"{left:,} older ones are not shown; python -m trainvitals checkpoint list DIR shows all that are on disk.")
-    rows = event["selection"]["rows"]
-    chosen = str(shown["path"].iloc[rows[0]]) if rows and rows[0] < len(shown) else None
-    if chosen is not None and chosen != st.session_state.get("tv_checkpoint_row"):
-        st.session_state[PICKED] = chosen
-    st.session_state["tv_checkpoint_row"] = chosen
+
+
+def pick(path: str) -> None:
+    st.session_state[PICKED] = path
 
 
 def detail(seen: Look) -> None:

@@ -5,6 +5,7 @@ import streamlit as st
 from pages._shared.components import check_list, checkpoint_strip, kpi_row, live_chart, node_wall
 from pages._shared.frame import head
 from pages._shared.state import WAITING, Look, look, refresh_s, the_poller, theme
+from pages._shared.text import plain
 from trainvitals.charts.checkpoints import strip
 from trainvitals.charts.nodes import wall_payload
 from trainvitals.web import format as fmt
@@ -58,14 +59,29 @@ def chart(seen: Look) -> None:
             st.switch_page("curves.py", query_params={"run": seen.run.name})
 
 
+def incident_link(seen: Look) -> None:
+    """The way to the incident that the verdict speaks of; how many more are open is said there, too."""
+    open_ones = [one for one in seen.run.incidents if one.is_open]
+    if not open_ones:
+        return
+    named = next((one for one in open_ones if one.id == seen.run.verdict.incident_id), open_ones[0])
+    more = f" · {len(open_ones) - 1} more open" if len(open_ones) > 1 else ""
+    st.page_link(
+        "incidents.py", label=plain(f"Open the incident{more}"), icon=":material/arrow_forward:",
+        query_params={"run": seen.run.name, "incident": named.id},
+    )  # fmt: skip
+
+
 def checks(seen: Look) -> None:
-    with st.container(key="tv-head-checks"):
-        st.text("Check in this order")
+    with st.container(key="tv-head-checks", horizontal=True, vertical_alignment="center"):
+        st.text("Check in this order" if seen.run.checks else "Nothing to check")
+        incident_link(seen)
     if seen.run.checks:
         check_list(seen.run.checks, key="tv_checks")
         return
     with st.container(key="tv-quiet"):
-        st.text("Nothing is open, so there is nothing to check.")
+        is_open = any(one.is_open for one in seen.run.incidents)
+        st.text("No check belongs to what is open; the incident says what it is." if is_open else "Nothing is open.")
         recent = seen.run.findings[:6]
         if recent:
             st.text("Latest marks:")
@@ -95,8 +111,10 @@ def bottom() -> None:
     with left, st.container(key="tv-card-checkpoints"):
         with st.container(key="tv-head-checkpoints"):
             every = seen.run.settings.checkpoint_every_steps
-            note = restart_note(seen.run) or (f"every {every:,} steps" if every else "")
-            st.text(f"Checkpoints · {len(seen.run.checkpoints):,} seen" + (f" · {note}" if note else ""))
+            st.text(f"Checkpoints · {len(seen.run.checkpoints):,} seen" + (f" · every {every:,} steps" if every else ""))
+        if note := restart_note(seen.run):
+            with st.container(key="tv-alarm-restart"):
+                st.text(note)
         if seen.run.checkpoints:
             path = checkpoint_strip(strip(seen.run.checkpoints, seen.run.recommended, seen.run.suspects), key="tv_strip")
             if path:
@@ -107,7 +125,7 @@ def bottom() -> None:
                 "No checkpoint seen yet." if seen.run.settings.checkpoints else "No checkpoint directory is set for this run."
             )
     with right, st.container(key="tv-card-nodes"):
-        tile = nodes_tile(seen.snapshot.nodes)
+        tile = nodes_tile(seen.snapshot.nodes, seen.now_ns)
         with st.container(key="tv-head-nodes"):
             st.text(f"Nodes · {tile['value']} · {tile['context']}")
         if seen.snapshot.nodes:

@@ -1,9 +1,8 @@
 """What is told of a finding, wherever one is picked."""
 
-import pandas as pd
 import streamlit as st
 
-from pages._shared.components import fact_list
+from pages._shared.components import Column, Record, fact_list, record_table
 from pages._shared.state import Look
 from trainvitals.records import Event, Finding
 from trainvitals.web import format as fmt
@@ -25,17 +24,14 @@ def tell_finding(finding: Finding, seen: Look) -> None:
     until = "still open" if finding.is_open else f"to {fmt.step(finding.last_step)}"
     has_numbers = finding.value is not None and finding.expected is not None
     numbers = f" · {fmt.number(finding.value)} against {fmt.number(finding.expected)}" if has_numbers else ""
-    st.text(
-        f"{GLYPHS[finding.severity.value]} · {finding.rule} · attempt {finding.attempt} · "
-        f"from step {fmt.step(finding.first_step)} {until}{numbers}"
-    )
     changes = changes_of(finding)
     if changes is None or not changes.keys:
-        st.text(finding.message)
+        with st.container(key="tv-strong-finding"):
+            st.text(f"{GLYPHS[finding.severity.value]} · {finding.message}")
     else:
         tell_changes(changes, key="tv_finding_changes", most=0)
-    if finding.time_ns is not None:
-        st.text(fmt.moment(finding.time_ns, seen.zone, now_ns=seen.now_ns))
+    when = f"{fmt.moment(finding.time_ns, seen.zone, now_ns=seen.now_ns)} · " if finding.time_ns is not None else ""
+    st.text(f"{when}attempt {finding.attempt} · from step {fmt.step(finding.first_step)} {until}{numbers} · rule {finding.rule}")
     incident = next((incident for incident in seen.run.incidents if finding.id in incident.finding_ids), None)
     if incident is not None:
         st.page_link(
@@ -62,19 +58,34 @@ def tell_changes(changes: Changes, *, key: str, most: int = SHOWN_CHANGES) -> No
             fact_list(lines_of(changes), key=f"{key}_all")
 
 
-def findings_frame(findings: list[Finding], seen: Look) -> pd.DataFrame:
-    """Findings as a table."""
-    return pd.DataFrame(
-        {
-            "severity": [GLYPHS[finding.severity.value] for finding in findings],
-            "rule": [finding.rule for finding in findings],
-            "from step": [finding.first_step for finding in findings],
-            "to step": [("open" if finding.is_open else fmt.step(finding.last_step)) for finding in findings],
-            "attempt": [finding.attempt for finding in findings],
-            "message": [finding.message for finding in findings],
-            "time": [fmt.moment(finding.time_ns, seen.zone, now_ns=seen.now_ns) for finding in findings],
-        }
-    )
+def steps_of(first: int | None, last: int | None, *, is_open: bool) -> str:
+    """From which step to which, in one cell."""
+    if is_open:
+        return f"{fmt.step(first)} – open"
+    return fmt.step(first) if last is None or last == first else f"{fmt.step(first)} – {fmt.step(last)}"
+
+
+def tone_of(severity: str, *, is_open: bool = True) -> str:
+    """Colour of a row: what is over is no alarm any more."""
+    return severity if is_open and severity in ("critical", "warning") else ""
+
+
+def findings_table(findings: list[Finding], seen: Look, *, key: str) -> None:
+    """Findings, what each says first."""
+    record_table(
+        [Column("severity", "short"), Column("what", "lead"), Column("steps", "short"), Column("attempt", "number"),
+         Column("time"), Column("rule")],
+        [
+            Record(
+                one.id,
+                (GLYPHS[one.severity.value], one.message, steps_of(one.first_step, one.last_step, is_open=one.is_open),
+                 str(one.attempt), fmt.moment(one.time_ns, seen.zone, now_ns=seen.now_ns), one.rule),
+                tone_of(one.severity.value, is_open=one.is_open),
+            )
+            for one in findings
+        ],
+        key=key, label="findings",
+    )  # fmt: skip
 
 
 def event_text(event: Event) -> str:
@@ -92,14 +103,18 @@ def event_text(event: Event) -> str:
     return str(told.get("reason") or told.get("source") or told.get("state") or "")
 
 
-def events_frame(events: list[Event], seen: Look) -> pd.DataFrame:
-    """Events as a table, newest first."""
+def events_table(events: list[Event], seen: Look, *, key: str, max_height: int | None = None) -> None:
+    """Events, newest first."""
     newest = sorted(events, key=lambda event: event.time_ns or 0, reverse=True)
-    return pd.DataFrame(
-        {
-            "time": [fmt.moment(event.time_ns, seen.zone, now_ns=seen.now_ns) for event in newest],
-            "what": [event.kind.replace("_", " ") for event in newest],
-            "step": [fmt.step(event.step) for event in newest],
-            "text": [event_text(event) for event in newest],
-        }
-    )
+    record_table(
+        [Column("time", "short"), Column("what", "short"), Column("step", "number"), Column("said", "lead")],
+        [
+            Record(
+                event.id or str(number),
+                (fmt.moment(event.time_ns, seen.zone, now_ns=seen.now_ns), event.kind.replace("_", " "), fmt.step(event.step),
+                 event_text(event)),
+            )
+            for number, event in enumerate(newest)
+        ],
+        key=key, label="what happened", max_height=max_height,
+    )  # fmt: skip
