@@ -175,3 +175,40 @@ def test_the_table_of_the_documentation_is_written_where_it_stands(monkeypatch, 
     path, text = written["faults.md"]
     assert path.parent.name == "docs"
     assert with_table(text) == text
+
+
+@pytest.mark.parametrize(
+    ("lines", "kinds"),
+    [
+        (
+            [
+                "RuntimeError: [enforce fail at inline_container.cc:603] . unexpected pos 1024 vs 918",
+                "OSError: [Errno 28] No space left on device: '/ckpt/x.pt'",
+            ],
+            ["disk_full"],
+        ),
+        (
+            [
+                "Unexpected result nan on rank 13 at iteration #200 invocation #1 (message='found NaN in local forward loss')",
+                "Rank 13, node node17, device 5, iteration #200: Possible transient error!!",
+            ],
+            ["gpu_error"],
+        ),
+        (
+            [
+                "Unexpected result nan on rank 13 at iteration #200 invocation #1 (message='found NaN in local forward loss')",
+                "Rank 13, node node17, device 5, iteration #200: Correct result (but possible Application error) (NaN)!",
+            ],
+            ["numerics"],
+        ),
+        (
+            [
+                "RuntimeError: DataLoader worker (pid 77) is killed by signal: Killed. ",
+                "RuntimeError: DataLoader worker (pid(s) 77) exited unexpectedly",
+            ],
+            ["killed"],
+        ),
+    ],
+)
+def test_of_several_texts_about_one_death_the_one_that_says_why_is_told(lines, kinds):
+    assert [event.data["class"] for event in faults_of("\n".join(lines))] == kinds

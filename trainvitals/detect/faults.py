@@ -85,7 +85,8 @@ def _message(rule: str, event: Event, step: int) -> str:
     operation = f" of {str(data['op'])[:60]}" if data.get("op") else ""
     waited = data.get("ranks_seen_count")
     parts = [f"{format_count(waited, 'rank')} waited"] if _is_whole(waited) else []
-    missing = [rank for rank in data.get("ranks_missing") or () if _is_whole(rank)]
+    idle = [rank for rank in data.get("ranks_not_waiting") or () if _is_whole(rank)]
+    missing = [rank for rank in data.get("ranks_missing") or () if _is_whole(rank) and rank not in idle]
     silent = data.get("ranks_missing_count")
     if _is_whole(silent) and _is_whole(waited) and silent > waited:
         parts.append(f"{silent:,} others said nothing (a part of the job waited, or the log does not hold all ranks)")
@@ -95,7 +96,6 @@ def _message(rule: str, event: Event, step: int) -> str:
         named = ", ".join(shown) + (" …" if len(missing) > NAMED_RANKS else "")
         at_least = "at least " if data.get("is_at_least") else ""
         parts.append(f"{at_least}rank{'' if len(missing) == 1 else 's'} {named} said nothing")
-    idle = [rank for rank in data.get("ranks_not_waiting") or () if _is_whole(rank)]
     if idle:
         named = ", ".join(map(str, idle[:NAMED_RANKS])) + (" …" if len(idle) > NAMED_RANKS else "")
         parts.append(f"rank{'' if len(idle) == 1 else 's'} {named} had no collective pending: look there first")

@@ -91,8 +91,9 @@ ROWS: tuple[Row, ...] = (
     _row("endpoint is not connected", r"Transport endpoint is not connected: ['\"]", "storage_error", 5),
     _row("endpoint shutdown", r"Cannot send after transport endpoint shutdown", "storage_error", 5),
     _row("ead-only file system", r"Read-only file system", "storage_error", 5),
-    _row("failed writing file", r"PytorchStreamWriter failed writing file", "storage_error", 5),
-    _row("unexpected pos", r"unexpected pos \d{1,20} vs \d{1,20}", "storage_error", 5),
+    # torch.save: often only the first sign of a full disk, which is told next
+    _row("failed writing file", r"PytorchStreamWriter failed writing file", "storage_error", 3),
+    _row("unexpected pos", r"unexpected pos \d{1,20} vs \d{1,20}", "storage_error", 3),
     # GPU
     _row("ECC", r"[Uu]ncorrectable ECC error(?![s,])|cudaErrorECCUncorrectable", "gpu_error", 5),
     _row("NVLink error", r"[Uu]ncorrectable NVLink error", "gpu_error", 5),
@@ -125,7 +126,9 @@ ROWS: tuple[Row, ...] = (
     _row("already at minimum", r"loss scale already at minimum", "numerics", 5),
     _row("Minimum loss scale", r"Minimum loss scale reached", "numerics", 5),
     _row("iterations in a row", r"Skipped \d{1,9} iterations in a row", "numerics", 5),
-    _row("Unexpected result", r"Unexpected result (?:tensor\()?(?:nan|inf|-inf)\b", "numerics", 5),
+    # Megatron computes it again, and says then whether a GPU is to blame
+    _row("Unexpected result", r"Error: .{0,120}?Unexpected result (?:tensor\()?(?:nan|inf|-inf)\b", "numerics", 5),
+    _row("Unexpected result", r"Unexpected result (?:tensor\()?(?:nan|inf|-inf)\b", "numerics", 3),
     _row("topping training", r"[Ll]oss is (?:tensor\()?(?:nan|NaN|NAN|inf|Inf|-inf)\b.{0,60}?[Ss]topping training", "numerics", 5),
     _row("oss is nan", r"Error: .{0,60}?[Ll]oss is nan\b", "numerics", 5),
     _row("oss is NaN", r"Error: .{0,60}?[Ll]oss is NaN\b", "numerics", 5),
