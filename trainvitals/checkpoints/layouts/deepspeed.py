@@ -3,7 +3,8 @@
 Names: ``runtime/engine.py`` (_get_ckpt_name, _get_zero_ckpt_name, _get_expert_ckpt_name, _get_optimizer_ckpt_name) and
 ``runtime/pipe/module.py`` (layer files). ``latest`` beside the directory is written before the last rank is done, so it proves nothing:
 the grid of ranks does. ``utils/zero_to_fp32.py`` refuses when ``partition_count`` differs from the number of optimizer files; ZeRO-3 needs
-the model states of every rank (deepspeedai/DeepSpeed issue 7546). A layer without parameters has no file.
+the model states of every rank (deepspeedai/DeepSpeed issue 7546). A layer without parameters may have no file; which have some stands in
+``param_shapes`` of the model states, as ``LAYER.name``.
 """
 
 from __future__ import annotations
@@ -30,7 +31,11 @@ _EXPERT_OPTIMIZER = re.compile(r"expp_rank_(?P<data>\d{1,7})_mp_rank_(?P<model>\
 _EXPERT = re.compile(
     r"(?:layer_(?P<layer>-?\d{1,7})_)?expert_(?P<data>\d{1,7})_mp_rank_(?P<model>\d{1,6})_model_states\.pt\Z", re.ASCII
 )
-_LAYER = re.compile(r"layer_(?P<layer>\d{1,7})-model_(?P<model>\d{1,6})-model_states\.pt\Z", re.ASCII)
+#: Without tensor parallelism the part in the middle is left out.
+_LAYER = re.compile(r"layer_(?P<layer>\d{1,7})(?:-model_(?P<model>\d{1,6}))?-model_states\.pt\Z", re.ASCII)
+_OF_A_LAYER = re.compile(r"(\d{1,7})\.", re.ASCII)
+#: Model states that are asked which layers they hold: one of each stage of the pipeline.
+MAX_STAGES = 1_000
 _ALL = (_MODEL, _MODEL_PART, _OPTIMIZER, _EXPERT_OPTIMIZER, _EXPERT, _LAYER)
 
 
@@ -65,6 +70,8 @@ class DeepSpeed(Layout):
         if into_files:
             top, step = _look_into(listing, step, findings)
             partitions = _partition_count(listing)
+            if files.layers or ("module" in top and top["module"] is None):
+                _check_layers(listing, files, findings)
         else:
             findings.damaged += [
                 f"{printable(entry.name)} is empty (0 bytes)" for entry in listing.entries if not entry.size and not entry.problem
@@ -104,7 +111,7 @@ def _sorted(names: frozenset[str]) -> _Files:
         elif found := _EXPERT.match(name):
             files.experts[found["layer"] or ""].add((int(found["data"]), int(found["model"])))
         elif found := _LAYER.match(name):
-            files.layers[found["layer"]].add(int(found["model"]))
+            files.layers[found["layer"]].add(int(found["model"] or 0))
     return files
 
 
@@ -146,6 +153,22 @@ def _check(files: _Files, partitions: int | None, model_ranks: int | None, findi
         count, first = grid.lacking(ranks, highest + 1)
         if count:
             findings.missing.append(f"layer_{layer}-model_{first:02d}-model_states.pt is missing")
+
+
+def _check_layers(listing: Listing, files: _Files, findings: Findings) -> None:
+    """Each layer of a pipeline that has parameters has a file of its own (or one of each tensor rank)."""
+    there = {int(layer) for layer in files.layers}
+    lacking: set[int] = set()
+    states = [entry for entry in listing.entries if _MODEL.match(entry.name)]
+    for entry in states[:MAX_STAGES]:
+        groups = torch_values.table(listing, entry).get("param_shapes")
+        for group in groups if type(groups) is list else []:
+            needed = {int(found[1]) for name in torch_values.attributes(group) if (found := _OF_A_LAYER.match(name))}
+            lacking |= needed - there
+    if lacking:
+        findings.missing.append(
+            f"the files of {len(lacking)} layers are missing, the first is layer_{min(lacking):02d}-model_states.pt"
+        )
 
 
 def _look_into(listing: Listing, step: int | None, findings: Findings) -> tuple[Mapping[str, object], int | None]:

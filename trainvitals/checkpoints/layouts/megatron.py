@@ -1,4 +1,4 @@
-"""Megatron-Core's distributed formats: ``iter_%07d/{.metadata, __R_C.distcp, metadata.json}``, older versions also ``common.pt``.
+"""Megatron-Core's distributed formats: ``iter_%07d/{.metadata, __R_C.distcp, metadata.json}``, before 0.19 also ``common.pt``.
 
 ``--ckpt-format torch_dist`` writes ``metadata.json`` after the last data (``dist_checkpointing/serialization.py`` save), then
 ``integrity.json`` when that is on, then the tracker beside the directory. ``torch_dcp`` and ``fsdp_dtensor`` are plain DCP with the
@@ -92,6 +92,8 @@ def _check_marker(listing: Listing, known: list[DcpMetadata], findings: Findings
             findings.unproven.append(
                 f"its format is {printable(backend, 40)}, of which only the files of torch_dist are known here"
             )
+        elif isinstance(document, dict) and document.get("common_backend") == "torch" and COMMON not in listing.names:
+            findings.missing.append(f"{COMMON} is missing, {MARKER} says that arguments and iteration are in it")
         return
     if not known:
         if dcp_directory.METADATA in listing.names and into_files:
