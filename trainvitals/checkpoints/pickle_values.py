@@ -9,6 +9,7 @@ bounded by the limits below, whatever the bytes are.
 
 from __future__ import annotations
 
+import re
 import struct
 import sys
 from collections.abc import Callable, Mapping
@@ -56,6 +57,8 @@ _LONG_BYTES = {0x42: 4, 0x8E: 8, 0x96: 8}
 #: EMPTY_SET and the extensions of copyreg (EXT1, EXT2, EXT4): bytes of argument. A set is not followed.
 _PUSH_OPAQUE = {0x8F: 0, 0x82: 1, 0x83: 2, 0x84: 4}
 _LINES = frozenset(b"FILSVPgp")
+#: LONG_BINGET with its index; looked for at every byte, because any of them may begin an opcode.
+_GET = re.compile(rb"j(?=(.{4}))", re.DOTALL)
 
 
 def read(
@@ -386,14 +389,10 @@ def _lines(raw: bytes, at: int, count: int) -> tuple[list[str], int]:
 
 def _wanted_memos(source: Source, size: int) -> frozenset[int]:
     """Memo numbers that may be asked for again: all bytes that look like a GET. Only those values are kept (memory)."""
-    found: set[int] = set(range(256))
+    found: set[bytes] = set()
     for offset in range(0, size, _WINDOW):
         raw = source(offset, min(_WINDOW + 4, size - offset))
-        at = raw.find(b"j")
-        while at >= 0:
-            if at + 5 <= len(raw):
-                found.add(_U32.unpack_from(raw, at + 1)[0])
-            at = raw.find(b"j", at + 1)
+        found.update(_GET.findall(raw))
         if len(found) > MAX_LIVE_BLOCKS:
             raise PickleTooLarge("it refers back to more values than are looked at")
-    return frozenset(found)
+    return frozenset(range(256)) | {_U32.unpack(index)[0] for index in found}
