@@ -11,7 +11,10 @@ from trainvitals.records import NonFinite, nonfinite_name
 from trainvitals.schema import MAX_EXTRA_METRICS, TRAIN_METRICS
 
 _NUMBER = re.compile(r"[+-]?(?:\d[\d,]*\.?\d*|\.\d+)(?:[eE][+-]?\d{1,4})?", re.ASCII)
-_NONFINITE = re.compile(r"([+-]?)(nan|inf(?:inity)?)(?:\.0)?\Z", re.IGNORECASE)
+#: C libraries add what kind of NaN it is (``-nan(ind)``, ``nan(0x8000000000000)``), or write ``1.#QNAN`` and ``1.#INF``.
+_NONFINITE = re.compile(
+    r"([+-]?)(?:(nan|inf(?:inity)?)(?:\.0|\((?:s?nan|ind|0x[0-9a-f]{1,16})\))?|1\.#(qnan|snan|ind|inf)0{0,6})\Z", re.IGNORECASE
+)
 _SUFFIX = {"": 1.0, "%": 1.0, "ms": 1.0, "s": 1.0, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "GiB": 1.0}
 _NOT_SLUG = re.compile(r"[^a-z0-9]+")
 _NAMED = frozenset(TRAIN_METRICS)
@@ -31,7 +34,8 @@ def parse_number(text: str) -> float | None:
     text = text.strip().strip("'\"")
     special = _NONFINITE.match(text)
     if special:
-        return float("nan") if special[2].lower() == "nan" else float(special[1] + "inf")
+        is_infinite = (special[2] or special[3]).lower().startswith("inf")
+        return float(special[1] + "inf") if is_infinite else math.nan
     found = _NUMBER.match(text)
     if found is None or len(text) > 200:
         return None
