@@ -46,7 +46,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--config", help="trainvitals.toml (default: TRAINVITALS_CONFIG, ./trainvitals.toml)")
     parser.add_argument("--once", action="store_true", help="one poll, then end")
     parser.add_argument("--stdout", action="store_true", help="print records as JSON lines instead of storing them")
-    parser.add_argument("--node", default=socket.gethostname(), help="name of this machine (default: its host name)")
+    # In a pod the host name is the pod's, and another one after each restart.
+    name = os.environ.get("NODE_NAME") or socket.gethostname()
+    parser.add_argument(
+        "--node", default=name, help="name of this machine (default: NODE_NAME of the environment, its host name)"
+    )
     parser.add_argument("--run", default="", help="run of the settings whose logs or checkpoints are read")
     parser.add_argument("--path", nargs="+", default=[], help="logs or checkpoint directories to read instead of the run's")
     arguments = parser.parse_args(argv)

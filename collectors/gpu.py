@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 from collectors.gpu_process import Opening, Unresponsive
 from collectors.nvml import Fault, GpuReading, Reading
+from collectors.xids import APPLICATION_XIDS, FATAL_XIDS, FOLLOWING_XIDS, XID_COUNTS_S
 from trainvitals.clock import Clock
 from trainvitals.records import GpuSample, NodeSample, Point
 from trainvitals.store.encode import gpu_point, node_point
@@ -20,10 +21,6 @@ HARDWARE_THROTTLE = 0x8 | 0x40 | 0x80
 WARM_C, MEMORY_WARM_C = 85.0, 95.0
 #: Software thermal slowdown: the driver lowers the clocks because it is hot.
 SOFTWARE_THROTTLE = 0x20
-#: XID numbers after which the GPU or the node must leave service (NVIDIA's XID catalogue: RESET_GPU, RESTART_BM and alike).
-FATAL_XIDS = frozenset((46, 48, 54, 62, 64, 74, 79, 95, 109, 110, 119, 120, 136, 140, 143, 155, 156, 158))
-#: The application's own doing: looked for in code and data, not in hardware.
-APPLICATION_XIDS = frozenset((8, 11, 13, 25, 31, 32, 39, 40, 41, 43, 45, 68, 69, 70, 71, 72, 80, 137))
 #: What the driver itself asks for (``nvmlDeviceGpuRecoveryAction``), and how bad that is.
 RECOVERY_ACTIONS = {
     1: ("fail", "reset this GPU"), 2: ("fail", "reboot the node"), 3: ("warn", "end the jobs that use its links to other GPUs"),
@@ -34,8 +31,6 @@ RECOVERY_ACTIONS = {
 MAIN_QUESTIONS = {
     "utilization": "utilization_percent", "memory": "memory_used_bytes", "temperature": "temperature_c", "power": "power_w",
 }  # fmt: skip
-#: An XID, and the growth of an error counter, counts for so long; the number itself stays in the record. A value that sticks for ever would hide the next one.
-XID_COUNTS_S = 3600.0
 DRIVER_TEXT = {
     Fault.NO_LIBRARY: "no NVIDIA driver on this machine",
     Fault.NO_DRIVER: "the NVIDIA driver library is there, but the kernel module is not loaded: load it (modprobe nvidia) or reboot",
@@ -108,7 +103,7 @@ def grade(gpu: GpuReading, before: GpuSample | None, grew_age_s: float | None = 
         return Verdict("warn", "waits for a reset to remap a memory row")
     if values.get("ecc_uncorrected"):
         return Verdict("warn", f"had {values['ecc_uncorrected']} uncorrectable memory errors since the driver was loaded")
-    if xid is not None and xid not in APPLICATION_XIDS:
+    if xid is not None and xid not in APPLICATION_XIDS | FOLLOWING_XIDS:
         return Verdict("warn", f"reported XID {xid}: investigate")
     throttle = (values.get("throttle_reasons") or 0) & HARDWARE_THROTTLE
     if throttle and before is not None and (before.throttle_reasons or 0) & HARDWARE_THROTTLE:

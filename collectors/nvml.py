@@ -15,6 +15,7 @@ from typing import Any
 
 import pynvml
 
+from collectors.xids import MAX_XIDS, speaking
 from trainvitals.clock import Clock
 
 
@@ -65,7 +66,7 @@ class NvmlFault(Exception):
 @dataclass
 class GpuReading:
     """One GPU: ``values`` by field name of ``GpuSample`` (what is not supported is absent), and ``xid_age_s`` since the
-    newest XID; ``faults`` by field."""
+    XID that speaks for it; ``faults`` by field."""
 
     index: int
     uuid: str = ""
@@ -106,7 +107,8 @@ class Nvml:
         self._unsupported: dict[tuple[str, str], float] = {}
         self._events: Any = None
         self._uuid_of_handle: dict[int, str] = {}
-        self._xid_last: dict[str, tuple[int, float]] = {}
+        #: UUID -> XID -> when it last came (monotonic).
+        self._xids: dict[str, dict[int, float]] = {}
         self._event_faults: dict[int, str] = {}
         self._text = ""
         self._reopen_at_s = 0.0
@@ -205,14 +207,18 @@ class Nvml:
                     event = call(pynvml.nvmlEventSetWait, self._events, 0)
                     address = ctypes.cast(event.device, ctypes.c_void_p).value
                     uuid = self._uuid_of_handle.get(address or 0, "")
-                    self._xid_last[uuid] = int(event.eventData), self._clock.monotonic_s()
+                    came = self._xids.setdefault(uuid, {})
+                    came[int(event.eventData)] = self._clock.monotonic_s()
+                    while len(came) > MAX_XIDS:
+                        del came[min(came, key=lambda xid: came[xid])]
             except NvmlFault as fault:
                 if fault.fault is not Fault.TIMEOUT:
                     self._events, self._text = None, f"no more XID events from the driver ({fault.fault})"
         for gpu in reading.gpus:
-            if gpu.uuid in self._xid_last and gpu.uuid:
-                number, seen_at_s = self._xid_last[gpu.uuid]
-                gpu.values |= {"xid_last": number, "xid_age_s": self._clock.monotonic_s() - seen_at_s}
+            if gpu.uuid and gpu.uuid in self._xids:
+                now_s = self._clock.monotonic_s()
+                number, age_s = speaking({xid: now_s - at_s for xid, at_s in self._xids[gpu.uuid].items()})
+                gpu.values |= {"xid_last": number, "xid_age_s": age_s}
 
 
 def _plausible(value: float, low: float, high: float) -> float:
