@@ -192,6 +192,10 @@ _EVIDENCE: tuple[tuple[str, Told], ...] = (
     (r"cause: ([^;]{1,300}); ranks? ([0-9, …]{1,120}) said nothing", _plain(r"原因：\1；rank \2 没有任何输出")),
     (r"cause: ", _plain("原因：")),
     (r"nodes: ", _plain("节点：")),
+    (
+        r"GPUs ([0-9]{1,3}) % busy(?: at ([0-9]{1,5}) W each)?, which is no proof of work",
+        lambda found: f"GPU 占用 {found[1]}%" + (f"，每张 {found[2]} W" if found[2] else "") + "，并不说明在训练",
+    ),
     (r"your monitoring: ", _plain("监控告警：")),
     (r"The trainer gave up, ", _plain("训练程序已退出：")),
 )  # fmt: skip

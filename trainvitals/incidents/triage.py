@@ -9,6 +9,8 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from trainvitals.incidents.busy import busy_words
+from trainvitals.incidents.deciding import HUNG_RULES
 from trainvitals.incidents.outside import outside_alerts
 from trainvitals.incidents.symptoms import SYMPTOMS, symptom
 from trainvitals.records import CheckpointReport, Event, Finding, NodeSample, NonFinite, Severity
@@ -348,6 +350,7 @@ def _cluster(rule: str, evidence: Evidence) -> Check:
         node for node in evidence.nodes or () if node.state in BAD_NODE_STATES and not _was_heard_after(node, evidence.onset_ns)
     ]
     ranks = [f for f in evidence.findings if f.rule in ("rank_loss_mismatch", "straggler", "rank_silent", "nccl_timeout")]
+    busy = busy_words(evidence.nodes or ()) if rule in HUNG_RULES else ""
     parts = [death.text[:300]] if death is not None else []
     if death is not None:
         faults = [fault for fault in faults if not _is_the_cause(fault, death)]
@@ -369,7 +372,7 @@ def _cluster(rule: str, evidence: Evidence) -> Check:
             (outside, "Alerts of the cluster"),
         )
         title = next((words for found, words in titles if found), "Ranks differ")
-        return Check("cluster", "!", title, "; ".join(parts))
+        return Check("cluster", "!", title, "; ".join([*parts, *([busy] if busy else [])]))
     if evidence.nodes is None or all(node.state == "no_gpu" for node in evidence.nodes):
         return Check(
             "cluster",
@@ -377,9 +380,8 @@ def _cluster(rule: str, evidence: Evidence) -> Check:
             "No fault in the log; GPU health not collected",
             "Look at Xid, ECC, links and throttling with your cluster's own tools.",
         )
-    return Check(
-        "cluster", "–", "No fault in the log, no bad node", f"{len(evidence.nodes):,} nodes seen, ± 30 min around the onset"
-    )
+    seen = f"{len(evidence.nodes):,} nodes seen, ± 30 min around the onset{f'; {busy}' if busy else ''}"
+    return Check("cluster", "–", "No fault in the log, no bad node", seen)
 
 
 def _sentence(text: str) -> str:
