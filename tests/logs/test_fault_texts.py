@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from reading import faults_of
 
-from trainvitals.incidents.postmortem import OUTER_CAUSES
+from trainvitals.incidents.postmortem import OUTER_CAUSES, FileFaults, choose
 from trainvitals.logs.faults.signals import exit_code, signal_of
 from trainvitals.logs.faults.table import main, with_table
 from trainvitals.records import Severity
@@ -96,6 +96,14 @@ def told(line):
         ("srun: error: Aborting, io error and missing step on node 3", {"class": "node_failure"}),
         ("srun: error: Task launch for StepId=78.0 failed on node n17: Communication connection failure", {"class": "process_failed", "host": "n17"}),
         ("(raylet) A worker died or was killed while executing a task by an unexpected system error.", {"class": "killed"}),
+        ("torch.distributed.elastic.multiprocessing.api.SignalException: Process 40121 got signal: 1", {"class": "killed", "signal": 1}),
+        ("W0102 03:04:05.000000 12 api.py:723] Received Signals.SIGHUP death signal, shutting down workers", {"class": "killed", "signal": 1}),
+        ("W0102 03:04:05.000000 12 api.py:723] Received 15 death signal, shutting down workers", {"class": "killed", "signal": 15}),
+        ("torch.distributed.elastic.multiprocessing.api.SignalException: Process 40121 got signal: 2", {"class": "cancelled"}),
+        ("TERM_OWNER: job killed by owner.", {"class": "cancelled"}),
+        ("slurmstepd: error: *** STEP 78.0 ON node17 UNCORRECTABLE MEMORY ERROR AT 2026-01-02T03:04:05 ***", {"class": "node_failure", "host": "node17"}),
+        ("[123.4] mce: Uncorrected hardware memory error in user-access at 1f", {"class": "node_failure"}),
+        ("slurmstepd: error: *** STEP 78.0 FAILED (non-zero exit code or other failure mode) ***", {"class": "process_failed"}),
         # Network
         ("torch.distributed.DistBackendError: [5] is setting up NCCL communicator and retrieving ncclUniqueId from [0] via c10d key-value store by key '0', but store->get('0') got error: Socket Timeout", {"class": "network"}),
         ("torch.distributed.DistStoreError: Timed out after 601 seconds waiting for clients. 1/2 clients joined.", {"class": "network"}),
@@ -131,6 +139,7 @@ def test_a_text_has_its_class(line, data):
         "The dump signal is handled by the monitor thread",
         "Possible values: 1, 2, 3",
         "socket: Transport endpoint is not connected",
+        "Error in atexit._run_exitfuncs:\nTraceback (most recent call last):\n  File x\nRuntimeError: cannot schedule new futures",
         "total elapsed: 12 s, 100 files on a file system",
     ],
 )
@@ -212,3 +221,10 @@ def test_the_table_of_the_documentation_is_written_where_it_stands(monkeypatch, 
 )
 def test_of_several_texts_about_one_death_the_one_that_says_why_is_told(lines, kinds):
     assert [event.data["class"] for event in faults_of("\n".join(lines))] == kinds
+
+
+def test_a_closed_terminal_is_a_cause_and_is_called_by_its_name():
+    event = told("torch.distributed.elastic.multiprocessing.api.SignalException: Process 40121 got signal: 1")
+    found = choose(1, [FileFaults("/logs/train.log", 0, (event,))])
+    assert found.cause is not None
+    assert found.cause.name == "ended as its terminal was closed (signal 1)"

@@ -146,7 +146,7 @@ def rank_of(event: Event) -> int:
     kind = str(event.data.get("class"))
     if kind in OUTER_CAUSES or (kind == "xid" and event.severity.value == "critical"):
         return 0
-    if kind in INNER_CAUSES and not (kind == "killed" and event.data.get("signal") != 9):
+    if kind in INNER_CAUSES and not (kind == "killed" and event.data.get("signal") not in (1, 9)):
         return 1
     if event.data.get("is_signalled"):
         return 8  # a rank that heard of another one's timeout
@@ -296,6 +296,8 @@ def _name(event: Event) -> str:
         return f"cannot start ({str(data['exception'])[:120]})" if data.get("exception") else "cannot start (wrong arguments)"
     if kind == "xid":
         return f"Xid {data.get('xid')}"
+    if kind == "killed" and data.get("signal") == 1:
+        return "ended as its terminal was closed (signal 1)"
     if kind in ("killed", "crashed") and data.get("signal"):
         return f"{kind} by signal {data['signal']}"
     if kind == "nccl_timeout":

@@ -23,7 +23,7 @@ _GPU = re.compile(r"\bGPU (\d{1,3})(?: has a total|;)|\b[Dd]evice:? (\d{1,3})\b"
 _TEXT_HOST = re.compile(
     r"srun: error: (?!Node\b)([A-Za-z][\w.-]{0,100}): tasks? |Node failure on ([A-Za-z][\w.-]{0,100})|\bnode:? ([A-Za-z][\w.-]{0,100})"
     r"|with PID \d{1,9} on node ([A-Za-z][\w.-]{0,100})|(?:^|\s)([A-Za-z][\w.-]{0,100}):\d{1,9}:\d{1,9} \[\d{1,3}\]"
-    r"|(?:^|\s)([A-Za-z][\w.-]{0,100}) kernel: |\bhost {1,8}: ([A-Za-z][\w.-]{0,100})",
+    r"|\bON ([A-Za-z][\w.-]{0,100}) UNCORRECTABLE|(?:^|\s)([A-Za-z][\w.-]{0,100}) kernel: |\bhost {1,8}: ([A-Za-z][\w.-]{0,100})",
     re.ASCII,
 )
 _STEP_HOST = re.compile(r"\*\*\* (?:JOB|STEP) \S{1,40} ON ([A-Za-z][\w.-]{0,100}) CANCELLED", re.ASCII)

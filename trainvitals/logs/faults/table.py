@@ -53,7 +53,7 @@ CLASSES: Mapping[str, FaultClass] = MappingProxyType(
         "crashed": _deadly("a process ended by a signal of its own: segmentation fault, bus error, abort", "the core dump; libraries that changed"),
         "config_error": _deadly("the program could not start: a module, an argument or a file is missing or wrong", "the last line of the traceback; what changed since the last start"),
         "exception": _deadly("a Python exception of any other kind that nobody caught", "the traceback"),
-        "killed": _deadly("a process was killed (data.signal), by whom is not said", "the host's kernel log (out of memory?), the scheduler, people"),
+        "killed": _deadly("a process was killed (data.signal), by whom is not said", "the host's kernel log (out of memory?), the scheduler, people; signal 1: a terminal was closed (tmux, nohup)"),
         "network": _soft("a connection between ranks, or to the rendezvous, broke", "the link, the switch, and whether the peer died first", is_deadly=False),
         "process_failed": _deadly("the launcher saw a process end with an error", "that rank's own log"),
         "cancelled": _soft("somebody cancelled the job or interrupted the program", "ask who", is_deadly=True),

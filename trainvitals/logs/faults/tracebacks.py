@@ -10,8 +10,8 @@ MAX_OPEN = 64
 MAX_TRACEBACK_LINES = 400
 MAX_BLOCK_LINES = 24
 BEGIN, ROOT_CAUSE = "Traceback (most recent", "Root Cause (first"
-#: Before a traceback: Python itself, or its logging, caught the exception and goes on.
-HARMLESS = ("Exception ignored in", "--- Logging error ---")
+#: Before a traceback: Python itself, or its logging, caught the exception and goes on, or it was ending anyway.
+HARMLESS = ("Exception ignored in", "--- Logging error ---", "Error in atexit._run_exitfuncs")
 
 _LAST_LINE = re.compile(r"([A-Za-z_][\w.]{0,150}?)(?:: |:?\s*$)", re.ASCII)
 _SUFFIXES = (
