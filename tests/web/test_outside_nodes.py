@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from trainvitals.incidents.outside import FORGOTTEN_NS, outside_alerts
 from trainvitals.records import Event, NodeSample, Severity
 from trainvitals.web.outside_nodes import MAX_LINES, outside_lines
 
@@ -32,6 +35,14 @@ def test_a_storm_of_alerts_is_a_few_lines_and_a_number() -> None:
     lines = outside_lines([alert(f"node{number}") for number in range(MAX_LINES + 5)], [], UTC, NOW)
     assert len(lines) == MAX_LINES + 1
     assert lines[-1] == "and 5 more"
+
+
+def test_an_alert_that_nobody_repeats_does_not_fire_for_ever() -> None:
+    heard = alert("node1", Severity.CRITICAL, age_s=10**6)
+    for age_ns, count in ((FORGOTTEN_NS - 1, 1), (FORGOTTEN_NS + 1, 0)):
+        event = replace(heard, data={**heard.data, "heard_ns": NOW - age_ns})
+        assert len(outside_lines([event], [], UTC, NOW)) == count
+        assert bool(outside_alerts([event], NOW + 30 * 60 * 10**9, 30 * 60 * 10**9)) == bool(count)
 
 
 def test_what_is_no_matter_is_no_line() -> None:

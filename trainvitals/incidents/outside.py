@@ -11,6 +11,16 @@ _SHOWN = 3
 _MAX_TEXT = 120
 
 
+#: Alertmanager repeats what fires (every 4 h by default). One that it does not repeat is over, and its end got lost on the way.
+FORGOTTEN_NS = 13 * 3600 * 10**9
+
+
+def last_heard_ns(event: Event) -> int | None:
+    """When the other system last told of it; None = not known (rows of before)."""
+    heard_ns = event.data.get("heard_ns")
+    return heard_ns if isinstance(heard_ns, int) else None
+
+
 def outside_alerts(events: Sequence[Event], onset_ns: int | None, window_ns: int) -> str:
     """The alerts (kind ``external``, warning or worse) that fired within ``window_ns`` of the onset, as one sentence; "" for none.
 
@@ -32,6 +42,8 @@ def outside_alerts(events: Sequence[Event], onset_ns: int | None, window_ns: int
 def _fired(event: Event, onset_ns: int | None, window_ns: int) -> bool:
     if onset_ns is None or event.time_ns is None:
         return True
-    ended_ns = event.data.get("ended_ns")
+    ended_ns, heard_ns = event.data.get("ended_ns"), last_heard_ns(event)
+    if ended_ns is None and heard_ns is not None:
+        ended_ns = heard_ns + FORGOTTEN_NS
     has_ended_before = isinstance(ended_ns, int) and ended_ns < onset_ns - window_ns
     return event.time_ns <= onset_ns + window_ns and not has_ended_before

@@ -193,7 +193,8 @@ def event(alert: OutsideAlert, episode: Episode, settings: AlertmanagerSettings)
         text=" ".join(" ".join(words).split()) + (f": {' '.join(summary.split())}" if summary else ""),
         data={
             "state": "resolved" if is_over else "firing", "name": name, "node": node, "gpu": gpu, "labels": dict(alert.labels),
-            "annotations": dict(alert.annotations), "started_ns": episode.started_ns, "ended_ns": episode.ended_ns, "url": alert.url,
+            "annotations": dict(alert.annotations), "started_ns": episode.started_ns, "ended_ns": episode.ended_ns, "heard_ns": episode.heard_ns,
+            "url": alert.url,
         },
     )  # fmt: skip
 

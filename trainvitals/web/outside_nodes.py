@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from trainvitals.alerts.text import plain
+from trainvitals.incidents.outside import FORGOTTEN_NS, last_heard_ns
 from trainvitals.records import Event, NodeSample, Severity
 from trainvitals.web import format as fmt
 from trainvitals.web.hosts import Names
@@ -14,13 +15,13 @@ LINE_LIMIT = 300
 
 
 def outside_lines(events: Sequence[Event], nodes: Sequence[NodeSample], zone: str, now_ns: int) -> tuple[str, ...]:
-    """Alerts that fire now and name a machine, the gravest first, then the newest; the last line says how many more there are."""
+    """Alerts that fire now (and are repeated) and name a machine, the gravest first, then the newest; the last line says how many more there are."""
     known = Names(node.node for node in nodes)
     firing = [
         event
         for event in events
         if event.kind == "external" and event.data.get("state") == "firing" and event.data.get("node")
-        if event.severity is not Severity.INFO
+        if event.severity is not Severity.INFO and now_ns - (last_heard_ns(event) or now_ns) <= FORGOTTEN_NS
     ]
     firing.sort(key=lambda event: (-event.severity.rank, -(event.time_ns or 0), event.id))
     lines = []
