@@ -56,3 +56,9 @@ def test_the_night_can_be_cut_anywhere():
         second.restore(json.loads(json.dumps(first.to_state())))
         records += second.feed(log[cut:])
         assert [seconds(one) for one in records if isinstance(one, Step)] == expected
+
+
+def test_a_date_with_slashes_is_a_date():
+    times = LineTimes()
+    assert times.find("2026/01/02 03:04:05 - mmengine - INFO - x") == times.find("2026-01-02 03:04:05")
+    assert times.find("see 2026/01/02") is None

@@ -16,8 +16,8 @@ _POWERS: tuple[int, ...] = tuple(10 ** (9 - digits) for digits in range(10))
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 #: Up to the year 2100: what lies beyond is a damaged record, and would not fit the store's 64 bits much later.
 MAX_TIME_NS = 4_102_444_800 * _SECOND_NS
-#: ``2026-01-02 03:04:05,123``, ``2026-01-02T03:04:05.123456Z``
-_FULL = re.compile(r"(?<!\d)(\d{4})-(\d\d)-(\d\d)[ T](\d\d):(\d\d):(\d\d)(?:[.,](\d{1,9}))?(Z\b|[+-]\d\d:?\d\d)?", re.ASCII)
+#: ``2026-01-02 03:04:05,123``, ``2026-01-02T03:04:05.123456Z``, ``2026/01/02 03:04:05``
+_FULL = re.compile(r"(?<!\d)(\d{4})[-/](\d\d)[-/](\d\d)[ T](\d\d):(\d\d):(\d\d)(?:[.,](\d{1,9}))?(Z\b|[+-]\d\d:?\d\d)?", re.ASCII)
 #: glog and c10: ``W0407 08:18:54.022000``, ``E102 03:04:05.123456789`` (month without a zero); mmengine: ``01/02 03:04:05``
 _NO_YEAR = re.compile(r"(?:\b[IWEF](\d{1,2}?)(\d\d)|(?<![\d/])(\d\d)/(\d\d)) (\d\d):(\d\d):(\d\d)(?:\.(\d{1,9}))?", re.ASCII)
 
