@@ -5,13 +5,14 @@ import json
 import pytest
 from reading import read, read_in_pieces
 
+from trainvitals.logs.grammars.shaped import SHAPED
 from trainvitals.logs.parser import Parser
 from trainvitals.records import Event, Step
 
 
 def steps_of(text):
     parser, steps, _ = read(text)
-    assert parser.format == "by_shape"
+    assert parser.format in ("by_shape", *(grammar.name for grammar in SHAPED))
     assert parser.counters["failed_lines"] == 0
     return [(step.step, step.values.get("loss")) for step in steps]
 

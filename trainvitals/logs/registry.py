@@ -43,6 +43,7 @@ from trainvitals.logs.grammars.olmo import Olmo
 from trainvitals.logs.grammars.open_clip import OpenClip
 from trainvitals.logs.grammars.orbit import Orbit
 from trainvitals.logs.grammars.paddlenlp import PaddleNLP
+from trainvitals.logs.grammars.shaped import SHAPED
 from trainvitals.logs.grammars.swin import Swin
 from trainvitals.logs.grammars.telemetry_jsonl import TelemetryJsonl
 from trainvitals.logs.grammars.tensorboard import TensorBoard
@@ -88,6 +89,7 @@ _ALL: tuple[type[Any], ...] = (
     BMTrain,
     Lingua,
     TorchTitan,
+    *SHAPED,
     LightningBar,
     MLLog,
     DeepSpeed,

@@ -11,9 +11,11 @@ from trainvitals.records import NonFinite, nonfinite_name
 from trainvitals.schema import MAX_EXTRA_METRICS, TRAIN_METRICS
 
 _NUMBER = re.compile(r"[+-]?(?:\d[\d,]*\.?\d*|\.\d+)(?:[eE][+-]?\d{1,4})?", re.ASCII)
-#: C libraries add what kind of NaN it is (``-nan(ind)``, ``nan(0x8000000000000)``), or write ``1.#QNAN`` and ``1.#INF``.
+#: C libraries add what kind of NaN it is (``-nan(ind)``, ``nan(0x8000000000000)``), or write ``1.#QNAN`` and ``1.#INF``;
+#: PaddlePaddle fills it up: ``nanxxx``.
 _NONFINITE = re.compile(
-    r"([+-]?)(?:(nan|inf(?:inity)?)(?:\.0|\((?:s?nan|ind|0x[0-9a-f]{1,16})\))?|1\.#(qnan|snan|ind|inf)0{0,6})\Z", re.IGNORECASE
+    r"([+-]?)(?:(nan|inf(?:inity)?)(?:\.0|x{1,8}|\((?:s?nan|ind|0x[0-9a-f]{1,16})\))?|1\.#(qnan|snan|ind|inf)0{0,6})\Z",
+    re.IGNORECASE,
 )
 _SUFFIX = {"": 1.0, "%": 1.0, "ms": 1.0, "s": 1.0, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "GiB": 1.0}
 _NOT_SLUG = re.compile(r"[^a-z0-9]+")

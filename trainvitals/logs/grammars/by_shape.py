@@ -29,6 +29,8 @@ _WANTED = {"step": 3, "batch": 3, "table": 3, "bar": 30, "bare": 5, "epoch": 6}
 _RANK = {kind: rank for rank, kind in enumerate(_WANTED)}
 #: At the end of the file, where no better shape can come.
 _WANTED_AT_END = 3
+#: And of lines that tell one of the schema's other metrics, or their step's total, too.
+_WANTED_OF_RICH = 2
 #: In a file that begins as a document or a program does.
 _WANTED_OF_DOCUMENT = 20
 _MAX_SHAPES = 40
@@ -102,8 +104,17 @@ class ByShape:
         """What waits; and with nothing chosen, the best shape of a short log."""
         if self._shape:
             return self._release()
+        rich = (
+            set()
+            if self._is_document_like
+            else {reading.shape for line in self._lines if (reading := self._read(line)) and _is_rich(reading)}
+        )
         wanted = _WANTED_OF_DOCUMENT if self._is_document_like else _WANTED_AT_END
-        ready = [(_RANK[entry[3]], -entry[0], shape) for shape, entry in self._counts.items() if entry[0] >= wanted]
+        ready = [
+            (_RANK[entry[3]], -entry[0], shape)
+            for shape, entry in self._counts.items()
+            if entry[0] >= (_WANTED_OF_RICH if shape in rich else wanted)
+        ]
         if not ready:
             return []
         return self._choose(min(ready)[2]) + self._release()
@@ -197,14 +208,7 @@ class ByShape:
     def _records(self, reading: Reading, line: str) -> list[Record]:
         epoch, epochs = (reading.epoch, reading.epochs) if reading.epoch is not None else self._epoch
         step = self._counter.number(reading.position, reading.total, epoch, epochs, reading.kind in ("batch", "bar"))
-        if (
-            reading.rounded_to > 1
-            and self._last is not None
-            and abs(self._last + self._interval - step) <= reading.rounded_to / 2
-        ):
-            step = self._last + self._interval  # LeRobot and others print 2,400 as 2K
-        elif reading.rounded_to == 1 and self._last is not None and step > self._last:
-            self._interval = step - self._last
+        step, self._interval = counted_on(step, self._last, self._interval, reading.rounded_to)
         self._last = step
         time_ns = self._times.find(with_iso_dates(line[: max(reading.start, 40)][-200:]))
         metrics, validation = metrics_of_reading(reading)
@@ -239,6 +243,23 @@ class ByShape:
         self._is_document_like = state["is_document_like"]
         self._tables.restore(state["tables"])
         self.bad_records = int(state["bad_records"])
+
+
+def _is_rich(reading: Reading) -> bool:
+    if reading.kind not in ("step", "batch"):
+        return False
+    values, validation = metrics_of_reading(reading)
+    known = sum(name in TRAIN_METRICS for name in (*values.values, *values.nonfinite)) + bool(validation)
+    return known > 1 or reading.total is not None or reading.epoch is not None
+
+
+def counted_on(step: int, last: int | None, interval: int, rounded_to: int) -> tuple[int, int]:
+    """(step, interval): a step printed as ``2K`` is the last one and the interval, where that fits what was printed."""
+    if rounded_to > 1 and last is not None and abs(last + interval - step) <= rounded_to / 2:
+        return last + interval, interval
+    if rounded_to == 1 and last is not None and step > last:
+        interval = step - last
+    return step, interval
 
 
 def may_read(line: str) -> bool:

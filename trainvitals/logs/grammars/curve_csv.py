@@ -30,6 +30,7 @@ _NONE = Meaning("none")
 _OF_EPOCH = re.compile(r"(?<=loss)[_/. -]epoch\Z", re.IGNORECASE)
 #: The columns of a plain curve: there every row is a step, and ``nan`` always a non-finite value.
 _PLAIN = frozenset({*TRAIN_METRICS, "step", "iteration", "throughput", "attempt", "learning_rate"})
+_BATCH_COLUMNS = frozenset({"batch", "batch_id", "batch id", "batch_index", "minibatch", "mini_batch"})
 _NAME_COLUMNS = frozenset({"tag", "metric", "metric_name", "name", "key"})
 
 
@@ -125,7 +126,13 @@ class _Table:
         if not any(meaning.kind == "train" and meaning.is_of_a_step and "loss" in meaning.metric for meaning in self.meanings):
             # Lightning with fewer batches an epoch than it logs steps: the mean of the epoch is the only training loss.
             self.meanings = [meaning_of(_OF_EPOCH.sub("", name)) for name in names]
+        told = {meaning.metric for meaning in self.meanings if meaning.kind == "train"}
+        if "total" in lower and not any("loss" in metric for metric in told) and {"lr", "grad_norm"} & told:
+            # Beside what only a training loop logs, the total is that of the losses.
+            self.meanings[lower.index("total")] = meaning_of("loss")
         steps = [(meaning.rank, at) for at, meaning in enumerate(self.meanings) if meaning.kind == "step"]
+        if not steps and "epoch" in lower:  # a batch within its epoch is numbered on
+            steps = [(0, at) for at, name in enumerate(lower) if name in _BATCH_COLUMNS][:1]
         self.has_step = bool(steps)
         self.step_at = min(steps)[1] if steps else (lower.index("epoch") if "epoch" in lower else None)
         seen: set[str] = set()

@@ -156,6 +156,8 @@ def _row(flat: Mapping[str, Any], times: LineTimes) -> Row | None:
     time_ns: int | None = None
     cells: list[tuple[str, float]] = []
     for name, value in flat.items():
+        if name == "global_step/max_steps" and isinstance(value, str):  # ms-swift: "601/2161"
+            name, value = "global_step", value.partition("/")[0]
         meaning = meaning_of(name.rpartition("/")[2] if name.startswith(("metrics/", "data/")) else name)
         if meaning.kind == "step":
             step = step_number(value)

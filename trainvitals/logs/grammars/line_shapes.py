@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 
 from trainvitals.logs.grammars.shape_words import (
     LEVELS,
@@ -24,8 +25,8 @@ from trainvitals.logs.grammars.shape_words import (
 MAX_LINE = 2000
 _MAX_NUMBERS = 120
 _NUM = (
-    r"(?<![\w.])[+-]?(?:(?:\d{1,3}(?:,\d{3}){1,5}(?:\.\d{1,30})?|\d{1,30}(?:\.\d{1,40})?|\.\d{1,40})(?:[eE][+-]?\d{1,4})?(?!\d|\.\d)"
-    r"|(?:nan|NaN|NAN|inf|Inf|INF|[Ii]nfinity)(?!\w))"
+    r"(?<![\w.])[+-]?(?:1\.#(?:QNAN|SNAN|IND|INF)0{0,6}|(?:\d{1,3}(?:,\d{3}){1,5}(?:\.\d{1,30})?|\d{1,30}(?:\.\d{1,40})?|\.\d{1,40})(?:[eE][+-]?\d{1,4})?(?!\d|\.\d)"
+    r"|(?:nan|NaN|Nan|NAN|inf|Inf|INF|[Ii]nfinity)x{0,8}(?!\w))"
 )
 _NUMBER = re.compile(_NUM, re.ASCII)
 _MAY_HAVE_LOSS = re.compile(r"loss|cost|xent|nll|entropy|objf|\btrain\b.{1,60}\bval", re.IGNORECASE)
@@ -36,7 +37,7 @@ _TENSOR = re.compile(
 )
 #: Dates, times and durations; places in source code. None of their numbers is a metric.
 _NO_METRIC = re.compile(
-    r"\d{4}[-/]\d\d?[-/]\d\d?(?:[T ,]{1,2}\d\d?:\d\d(?::\d\d)?(?:[.,]\d{1,9})?)?|\d\d?/\d\d?/\d{2,4}(?=[ ,]{1,2}\d\d?:\d\d)"
+    r"\d{4}[-/]\d\d?[-/]\d\d?(?:[T ,]{1,2}\d\d?:\d\d(?::\d\d)?(?:[.,]\d{1,9})?)?|\d\d?/\d\d?(?:/\d{2,4})?(?=[ ,]{1,2}\d\d?:\d\d)"
     r"|(?<![\d.:])\d{1,4}(?::[0-5]\d){1,2}(?:[.,]\d{1,9})?(?![\d:])|[\w/.-]{1,200}\.py:\d{1,6}|\(\w{1,60}:\d{1,6}\)"
     r"|\A\s?[IWEF]\d{4,8} \d\d:\d\d:\d\d\.\d{1,9} {1,8}\d{1,10} [\w.-]{1,60}:\d{1,6}\]",
     re.ASCII,
@@ -54,6 +55,7 @@ _BAR = re.compile(
 )
 _CIFAR = re.compile(r"\A\s{0,8}\[\s{0,4}(\d{1,6}),\s{0,8}(\d{1,9})(?:/\s{0,8}(\d{1,9}))?\]", re.ASCII)
 _ESPNET = re.compile(r"(?<!\w)(\d{1,6})epoch:train:(\d{1,9})-(\d{1,9})batch:", re.ASCII)
+_ESPNET_NAMES = {"iter_time": "data_time", "optim_step_time": "optimizer_time"}
 _EPOCH_LINE = re.compile(r"\bepoch\b[\s:#\[(]{0,6}(\d{1,6})\]?(?:\s?(?:/|of)\s?(\d{1,6}))?", re.ASCII | re.IGNORECASE)
 _NO_EPOCH_LINE = re.compile(r"best|last|resum|load|max|total|warm|sav", re.IGNORECASE)
 _COMMAND = re.compile(r"\s--[A-Za-z]")
@@ -138,7 +140,8 @@ def read_line(line: str) -> Reading | None:
         found.begin(special.start())
     _scan(text, at, found)
     if special is not None and found.counters[0][4] is None and "epoch:train:" in text:
-        found.pairs = [replace(pair, key="data_time") if pair.key == "iter_time" else pair for pair in found.pairs]
+        # Its ``iter_time`` waits for data, ``train_time`` is the whole step.
+        found.pairs = [replace(pair, key=_ESPNET_NAMES.get(pair.key, pair.key)) for pair in found.pairs]
     return _reading(text, found)
 
 
@@ -182,7 +185,7 @@ def _scan(text: str, at: int, found: _Found) -> None:
         if is_total:
             is_total = False
             continue
-        key, residue = _key_of(gap, is_first=index == 0)
+        key, residue = _key_of(gap[-200:], index == 0)
         found.words.update(residue)
         has_total = index + 1 < len(numbers) and _TOTAL.match(behind) is not None
         total = _whole(text[numbers[index + 1][0] : numbers[index + 1][1]]) if has_total else None
@@ -228,7 +231,8 @@ def _scan(text: str, at: int, found: _Found) -> None:
             (found.before if found.first is None else found.pairs).append(Pair(key, raw, unit))
 
 
-def _key_of(gap: str, *, is_first: bool) -> tuple[str, list[str]]:
+@lru_cache(maxsize=1024)
+def _key_of(gap: str, is_first: bool) -> tuple[str, tuple[str, ...]]:
     """The name of the number behind a gap, and the words of it that name nothing: between two bars, or before a separator."""
     trimmed = gap.rstrip(_TAIL)
     if trimmed.endswith(_VERBS):
@@ -248,7 +252,7 @@ def _key_of(gap: str, *, is_first: bool) -> tuple[str, list[str]]:
     if len(words) > 5:
         residue += words_of(" ".join(words[:-4]))[:12]
         key = " ".join(words[-4:])
-    return key, residue
+    return key, tuple(residue)
 
 
 def _unit_of(behind: str) -> str:
@@ -282,7 +286,7 @@ def _rounded(raw: str, unit: int) -> tuple[int | None, int]:
     return int(whole) * unit + int(fraction or "0") * unit // 10 ** len(fraction), rounded_to
 
 
-def _reading(text: str, found: _Found, head: list[str] | None = None) -> Reading | None:
+def _reading(text: str, found: _Found, head: tuple[str, ...] | None = None) -> Reading | None:
     losses = [(rank, index) for index, pair in enumerate(found.pairs) if pair.key and (rank := loss_rank(pair.key)) is not None]
     if not losses and any(pair.key.lower() in VALIDATION for pair in found.pairs):
         losses = [(0, index) for index, pair in enumerate(found.pairs) if pair.key.lower() in ("train", "training")]

@@ -64,6 +64,10 @@ _TIME_NAMES = frozenset(
 _WORD = re.compile(r"[a-z0-9]+")
 _CAMEL = re.compile(r"(?<=[a-z])(?=[A-Z][a-z])")
 _VALIDATION = frozenset({"val", "valid", "validation", "eval", "evaluation", "test", "dev", "holdout", "heldout", "valloss"})
+#: What is valid, not what was validated.
+_COUNTED = frozenset(
+    {"samples", "tokens", "count", "num", "mask", "examples", "groups", "rows", "steps", "sequences", "frames", "fraction"}
+)
 _VALIDATION_ALONE = frozenset({"val", "validation", "eval", "evaluation"})
 _TRAIN = frozenset({"train", "training", "trainer", "tr"})
 #: Words in front that say which part of the program wrote the value.
@@ -84,7 +88,8 @@ _LOSS = (
 _GRAD_NORM = (
     "grad norm", "gradient norm", "global grad norm", "gradnorm", "gnorm", "total grad norm", "grad norm total",
     "grad 2 0 norm total", "l2 norm grad global", "global gradient norm", "gradient norm global", "grads norm",
-    "grad global norm", "grad norm global", "grad l2 norm", "actor grad norm", "total norm", "norm",
+    "grad global norm", "grad norm global", "grad l2 norm", "actor grad norm", "total norm", "norm", "grad",
+    "grdn",
 )  # fmt: skip
 _LR = (
     "lr", "learning rate", "current learning rate", "current lr", "learning rate current", "lr group 0", "lr group0", "lr 0",
@@ -172,7 +177,9 @@ def meaning_of(name: str) -> Meaning:
     if _VALIDATION.intersection(words):
         core = _core([word for word in words if word not in _VALIDATION and word != "epoch"])
         is_loss = core in _LOSS_NAMES or "valloss" in words
-        # ``train/valid_tokens`` and ``mean_test_ratio`` are of the training.
+        # ``train/valid_tokens``, ``valid_samples`` and ``mean_test_ratio`` are of the training.
+        if not is_loss and "valid" in words and not _COUNTED.isdisjoint(words):
+            return _train(text, words)
         if not is_loss and (
             words[0] in _TRAIN or not {words[0], words[-1], *_VALIDATION_ALONE.intersection(words)} & _VALIDATION
         ):

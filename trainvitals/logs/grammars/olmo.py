@@ -24,14 +24,15 @@ _PAIR = re.compile(r"(?<!\s)\s{2,40}([A-Za-z][^=]{0,150})=(\S{1,60})\s*\Z")
 _LOSS = re.compile(r"CrossEntropyLoss\Z|CE loss\Z")
 _SAVING = re.compile(r"\bSaving checkpoint for step ([\d,]{1,20}) to '?([^\s']{1,1000})", re.ASCII)
 _SAVED = re.compile(r"\bCheckpoint for step ([\d,]{1,20}) saved successfully", re.ASCII)
-_SAVED_TO = re.compile(r"\bCheckpoint saved to (\S{1,1000}?step(\d{1,15})\S{0,100})", re.ASCII)
+_SAVED_TO = re.compile(r"\b[cC]heckpoint saved to (\S{1,1000}?step(\d{1,15})\S{0,100})", re.ASCII)
+_SAVING_KIND = re.compile(r"\bSaving (?:(?:un)?sharded |ephemeral |permanent )?checkpoint\.\.\.\s*\Z", re.ASCII)
 _RESUMED = re.compile(r"\b[wW]ill resume training from step ([\d,]{1,20})", re.ASCII)
 _LOADING = re.compile(r"\bLoading checkpoint from '?(\S{1,1000}?step(\d{1,15})[^\s'.]{0,100})", re.ASCII)
 _START = re.compile(
     r"(?<![\w.])(?:olmo[\w.]{0,200}|train):\d{1,6}(?:, rank=\d{1,7}\])?\s{1,20}(?:INFO\s{1,4})?Starting training\.\.\.\s*\Z",
     re.ASCII,
 )
-_SIDE = re.compile(r"heckpoint |resume training from step|Starting training\.\.\.")
+_SIDE = re.compile(r"heckpoint(?: |\.\.\.)|resume training from step|Starting training\.\.\.")
 _FIXED: Names = {
     "train/CrossEntropyLoss": ("loss", 1.0),
     "train/CE loss": ("loss", 1.0),
@@ -107,6 +108,8 @@ class Olmo(BlockByBlock):
             return [Event("resume", time_ns, step=int(found[2]), text=text[:500], data={"path": found[1]})]
         if found := _SAVING.search(line):
             return [phase("checkpoint", "begin", text, _integer(found[1]), time_ns, path=found[2])]
+        if _SAVING_KIND.search(line):
+            return [phase("checkpoint", "begin", text, self._last, time_ns)]
         if found := _SAVED.search(line):
             return [phase("checkpoint", "end", text, _integer(found[1]), time_ns)]
         if found := _SAVED_TO.search(line):

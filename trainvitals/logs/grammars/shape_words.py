@@ -34,6 +34,7 @@ _NO_COUNTER = _set(
     checkpoint ckpt from for in total end stop to"""
 )
 _LOSS_WORDS = _set("loss losses cost xent nll crossentropy celoss objf closs trainloss lossg lossd")
+_COST_WORDS = _set("cost train training avg average mean total current loss")
 #: Beside a loss's name they make it something else.
 _NO_LOSS = _set(
     """scale scaler scaling weight weights coef coeff coefficient factor lambda best min minimum lowest previous last prev target
@@ -71,13 +72,14 @@ _SECONDS = {"ms": 1e-3, "s": 1.0, "sec": 1.0, "secs": 1.0, "seconds": 1.0, "us":
 _LARGE = {"k": 1e3, "K": 1e3, "M": 1e6, "B": 1e9, "G": 1e9}
 #: A duration of one step by these names.
 _STEP_TIMES = frozenset({"dt", "iter dt", "step dt", "time per step", "time per iter", "batch time", "iter time", "step time", "iteration time",
-                         "time per iteration", "time per batch", "it time", "train time"})  # fmt: skip
+                         "time per iteration", "time per batch", "batch cost", "avg batch cost", "it time", "train time"})  # fmt: skip
 _SPEEDS = frozenset({"speed", "throughput", "ips", "rate", ""})
 
 
-def words_of(text: str) -> list[str]:
+@lru_cache(maxsize=1024)
+def words_of(text: str) -> tuple[str, ...]:
     """Lower-case words of a name; ``trainLoss`` and ``train_loss`` are two words."""
-    return _WORD.findall(_CAMEL.sub(" ", text).lower())
+    return tuple(_WORD.findall(_CAMEL.sub(" ", text).lower()))
 
 
 @lru_cache(maxsize=4096)
@@ -119,6 +121,8 @@ def loss_rank(key: str) -> int | None:
     ):
         return None
     text = " ".join(words)
+    if "cost" in words and not {*words} <= _COST_WORDS:
+        return None  # ``reader_cost`` and ``batch_cost`` are times
     if _LOSS_WORDS.isdisjoint(words) and "cross entropy" not in text and not text.endswith("loss"):
         return None
     meaning = meaning_of(key)

@@ -22,7 +22,7 @@ _NAMED = re.compile(
     re.ASCII,
 )
 #: ``300.12 ms``, ``45.1% bf16 MFU``, ``1748000 tok/s``
-_BARE = re.compile(rf"\(?{_NUMBER}\s?(ms|% \w{{0,8}} ?MFU|tok/s(?:ec)?)\)?\Z", re.ASCII)
+_BARE = re.compile(rf"\(?{_NUMBER}([kKM]?)\s?(ms|% \w{{0,8}} ?MFU|tok/s(?:ec)?)\)?\Z", re.ASCII)
 
 _NAMES = {
     "loss": "loss",
@@ -32,6 +32,7 @@ _NAMES = {
     "lr": "lr",
     "learning rate": "lr",
     "norm": "grad_norm",
+    "grad": "grad_norm",
     "grad norm": "grad_norm",
     "grad_norm": "grad_norm",
     "gnorm": "grad_norm",
@@ -109,6 +110,7 @@ def _bare(text: str) -> tuple[str | None, float | None]:
     value = parse_number(found[1]) if found is not None else None
     if found is None or value is None:
         return None, None
-    if found[2] == "ms":
+    value *= _LARGE.get(found[2].upper(), 1.0)
+    if found[3] == "ms":
         return "step_time_s", value * 1e-3
-    return ("mfu", value) if found[2].endswith("MFU") else ("tokens_per_s", value)
+    return ("mfu", value) if found[3].endswith("MFU") else ("tokens_per_s", value)
