@@ -103,7 +103,7 @@ ROWS: tuple[Row, ...] = (
     _row("fallen off the bus", r"has fallen off the bus", "gpu_error", 5),
     _row("device handle for", r"Unable to determine the device handle for (?:gpu|GPU)", "gpu_error", 5),
     _row("GpuIsLost", r"NVMLError_GpuIsLost\b", "gpu_error", 5),
-    _row("GPU is lost", r"\bGPU is lost\b", "gpu_error", 5),
+    _row("GPU is lost", r"(?:: |Error: )GPU is lost\b|GPU is lost\.  ?Reboot", "gpu_error", 5),
     _row("No CUDA GPUs", r"Error: No CUDA GPUs are available", "gpu_error", 5),
     _row("system not yet initialized", r"Error 802: system not yet initialized|CUDA error: system not yet initialized", "gpu_error", 5),
     _row("CUDA error", r"CUDA error: (?:no CUDA-capable device is detected|all CUDA-capable devices are busy|CUDA-capable device\(s\) is/are busy|the remote process|driver shutting down)", "gpu_error", 5),
