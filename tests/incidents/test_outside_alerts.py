@@ -43,3 +43,13 @@ def test_the_worst_are_named_and_the_others_counted():
     said = outside_alerts(events, ONSET_NS, CLUSTER_WINDOW_NS)
     assert said == "your monitoring: GpuLost on n7, Alert0, Alert1 and 3 more"
     assert outside_alerts([], ONSET_NS, CLUSTER_WINDOW_NS) == ""
+
+
+def test_an_alert_that_flaps_is_named_once_and_hides_no_other():
+    flaps = [
+        Event("external", 10**9 + n, id=f"f{n}", severity=Severity.WARNING, source="a", text="FanSlow on node1")
+        for n in range(200)
+    ]
+    other = Event("external", 1, id="o", severity=Severity.WARNING, source="a", text="LinkDown on node2")
+    told = outside_alerts([*flaps, other], 10**9, 30 * 60 * 10**9)
+    assert told == "your monitoring: FanSlow on node1, LinkDown on node2"

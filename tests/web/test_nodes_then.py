@@ -14,8 +14,8 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "watch"))
 from test_watchdog import Bench
 
 from trainvitals.__main__ import main
-from trainvitals.records import Incident, NodeSample, Severity
-from trainvitals.store.encode import node_point
+from trainvitals.records import Event, Incident, NodeSample, Severity
+from trainvitals.store.encode import event_point, node_point
 from trainvitals.store.rollup import NODE_FIELDS, node_rollup
 from trainvitals.store.sqlite import SqliteStore
 from trainvitals.web.assemble import run_view
@@ -100,6 +100,22 @@ def test_an_incident_that_is_over_is_told_with_the_nodes_of_then_on_its_page_and
     bench.watchdog.turn()
     opened_ns = bench.clock.time_ns()
     say(bench.store, "node17", opened_ns, "fail", "GPU 5 <b>is lost</b>")
+    alert = Event(
+        "external", opened_ns - 3_600 * S, id="a/1", severity=Severity.CRITICAL, source="alertmanager", text="LinkDown on node17",
+        data={"state": "firing", "node": "node17", "heard_ns": opened_ns},
+    )  # fmt: skip
+    flaps = [
+        Event(
+            "external",
+            opened_ns + 600 * S + n,
+            id=f"a/f{n}",
+            severity=Severity.WARNING,
+            source="alertmanager",
+            text="FanSlow on node1",
+        )
+        for n in range(300)
+    ]
+    bench.store.write([event_point("", one) for one in (alert, *flaps)])
     bench.train(430, 700)
     bench.watchdog.turn()
     bench.clock.advance(3_600)
@@ -111,6 +127,7 @@ def test_an_incident_that_is_over_is_told_with_the_nodes_of_then_on_its_page_and
     story = incident_story(view, [NodeSample("node17", now_ns, "ok")], past)
     assert story.nodes_then == "1 of 1 reported; node17 fail (GPU 5 <b>is lost</b>)"
     assert any(check.layer == "cluster" and "node17 fail" in check.evidence for check in story.checks)
+    assert any("LinkDown on node17" in check.evidence for check in story.checks), "an alert that flaps pushed it out"
     for name in ("night.html", "night.json"):
         assert main(["report", "r", "--incident", past.id, "-o", str(tmp_path / name), "--config", str(config)]) == 0
     assert "GPU 5 &lt;b&gt;is lost&lt;/b&gt;" in (tmp_path / "night.html").read_text()

@@ -30,7 +30,7 @@ from trainvitals.store.protocol import Store
 from trainvitals.web.assemble import run_view
 from trainvitals.web.incident import incident_story
 from trainvitals.web.incident_then import attempts_in, read_then
-from trainvitals.web.nodes_then import nodes_at
+from trainvitals.web.nodes_then import nodes_at, outside_at
 from trainvitals.web.process import read_control
 from trainvitals.web.view import RunView
 
@@ -75,7 +75,9 @@ def build(settings: Settings, run_settings: RunSettings, store: Store, incident_
     now_ns = clock.time_ns()
     view = run_view(settings, store, run_settings, read_control(run_settings, now_ns), now_ns)
     incident = _named(view, incident_id)
-    then = replace(read_then(store, run_settings.name, incident, view.findings), nodes=nodes_at(store, incident.opened_at_ns))
+    name, opened_ns = run_settings.name, incident.opened_at_ns
+    then = read_then(store, name, incident, view.findings)
+    then = replace(then, nodes=nodes_at(store, opened_ns), events=(*then.events, *outside_at(store, name, opened_ns)))
     view = replace(view, thens={incident.id: then})
     story = incident_story(view, (), incident)
     link = incident_link(settings.dashboard.public_url, incident, view.last_step)

@@ -33,10 +33,23 @@ def outside_alerts(events: Sequence[Event], onset_ns: int | None, window_ns: int
     ]
     if not found:
         return ""
+    found = each_once(found)
     found.sort(key=lambda event: (-event.severity.rank, -(event.time_ns or 0)))
     shown = ", ".join(f"{event.text[:_MAX_TEXT]}" for event in found[:_SHOWN])
     more = f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
     return f"your monitoring: {shown}{more}"
+
+
+def each_once(events: Sequence[Event]) -> list[Event]:
+    """Of an alert that comes and goes the newest time: a flapping one must not stand in front of all others."""
+    newest: dict[tuple[str, ...], Event] = {}
+    for event in events:
+        data = event.data
+        named = tuple(str(data.get(key) or "") for key in ("name", "node", "gpu"))
+        key = (event.source, *named) if any(named) else (event.source, event.text)
+        if key not in newest or (newest[key].time_ns or 0) < (event.time_ns or 0):
+            newest[key] = event
+    return list(newest.values())
 
 
 def _fired(event: Event, onset_ns: int | None, window_ns: int) -> bool:

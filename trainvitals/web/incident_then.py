@@ -55,8 +55,9 @@ class ThenReader:
                 found[incident.id] = kept[1]
         for key in [key for key in self._known if key[0] == run and key[1] not in found]:
             del self._known[key]
-        for id, nodes in self._nodes.of(store, run, incidents, now_ns).items():
-            found[id] = replace(found.get(id, Then()), nodes=nodes)
+        for id, (nodes, outside) in self._nodes.of(store, run, incidents, now_ns).items():
+            known = found.get(id, Then())
+            found[id] = replace(known, nodes=nodes, events=(*known.events, *outside))
         return found
 
 

@@ -1,4 +1,5 @@
-"""What the nodes looked like when an incident opened: read once from what is stored, and kept with the incident.
+"""What the nodes looked like when an incident opened, and what another monitoring said then: read once from what is stored, and kept
+with the incident. The newest alerts alone are read at each look, and one that flaps pushes all others out of them.
 
 Single samples are kept for days, ten-minute summaries for ever; what is older than the former is told by the worst of its ten minutes.
 """
@@ -10,8 +11,9 @@ from dataclasses import dataclass, field
 
 import pandas as pd
 
+from trainvitals.incidents.outside import each_once
 from trainvitals.incidents.triage import BAD_NODE_STATES
-from trainvitals.records import Incident, NodeSample
+from trainvitals.records import Event, Incident, NodeSample
 from trainvitals.schema import NODE_ROLLUP, NODE_ROLLUP_NS
 from trainvitals.store.protocol import Store
 from trainvitals.store.rollup import NODE_STATES
@@ -19,6 +21,7 @@ from trainvitals.store.rollup import NODE_STATES
 #: Samples this long before and after it opened tell how the nodes were; a node that was there before and has none of them was silent.
 BEFORE_NS, AFTER_NS = 120 * 10**9, 120 * 10**9
 THERE_NS = 3 * NODE_ROLLUP_NS
+DAY_NS, OUTSIDE_AFTER_NS, MAX_OUTSIDE, MAX_OUTSIDE_ROWS = 86_400 * 10**9, 30 * 60 * 10**9, 100, 2_000
 MAX_ROWS = 30_000
 MAX_NODES = 2_000
 #: Incidents that are looked at, the newest; of these so many new ones a look.
@@ -32,18 +35,21 @@ _FIELDS = ["state", "gpus", "text", "run", "is_simulated"]
 class NodesThenReader:
     """One for each poller: what is past is read once."""
 
-    _known: dict[tuple[str, str], tuple[NodeSample, ...]] = field(default_factory=dict)
+    _known: dict[tuple[str, str], tuple[tuple[NodeSample, ...], tuple[Event, ...]]] = field(default_factory=dict)
 
-    def of(self, store: Store, run: str, incidents: Sequence[Incident], now_ns: int) -> dict[str, tuple[NodeSample, ...]]:
-        """Incident id -> the nodes then, by name; none while their samples may still come. Raises what the store raises."""
+    def of(
+        self, store: Store, run: str, incidents: Sequence[Incident], now_ns: int
+    ) -> dict[str, tuple[tuple[NodeSample, ...], tuple[Event, ...]]]:  # fmt: skip
+        """Incident id -> (the nodes then, by name; alerts from outside); none while samples may still come. Raises what the store raises."""
         newest = sorted(incidents, key=lambda one: (one.is_open, one.opened_at_ns), reverse=True)[:MAX_INCIDENTS]
         found, left = {}, MAX_NEW
         for incident in newest:
             kept = self._known.get((run, incident.id))
             if kept is None and left > 0 and now_ns > incident.opened_at_ns + AFTER_NS:
                 left -= 1
-                kept = self._known[run, incident.id] = nodes_at(store, incident.opened_at_ns)
-            if kept:
+                at_ns = incident.opened_at_ns
+                kept = self._known[run, incident.id] = nodes_at(store, at_ns), outside_at(store, run, at_ns)
+            if kept is not None and any(kept):
                 found[incident.id] = kept
         wanted = {(run, incident.id) for incident in newest}
         for key in [key for key in self._known if key[0] == run and key not in wanted]:
@@ -67,6 +73,17 @@ def nodes_at(store: Store, time_ns: int) -> tuple[NodeSample, ...]:
             found[name] = NodeSample(name, one.time_ns, "silent", one.gpus, run=one.run, is_simulated=one.is_simulated)
     ordered = sorted(found.values(), key=lambda one: (one.state not in BAD_NODE_STATES, one.node))[:MAX_NODES]
     return tuple(sorted(ordered, key=lambda one: one.node))
+
+
+def outside_at(store: Store, run: str, time_ns: int) -> tuple[Event, ...]:
+    """Alerts of another monitoring that began within a day before, of the run and of the cluster. Raises what the store raises."""
+    found: list[Event] = []
+    for owner in (run, ""):
+        found += store.events(
+            owner, ("external",), time_ns - DAY_NS, time_ns + OUTSIDE_AFTER_NS, limit=MAX_OUTSIDE_ROWS, newest_first=True
+        )
+    once = sorted(each_once(found), key=lambda event: (-event.severity.rank, -(event.time_ns or 0)))
+    return tuple(once[:MAX_OUTSIDE])
 
 
 def _worst(rows: pd.DataFrame, state: str) -> dict[str, NodeSample]:

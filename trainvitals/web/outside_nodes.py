@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from trainvitals.alerts.text import plain
-from trainvitals.incidents.outside import FORGOTTEN_NS, last_heard_ns
+from trainvitals.incidents.outside import FORGOTTEN_NS, each_once, last_heard_ns
 from trainvitals.records import Event, NodeSample, Severity
 from trainvitals.web import format as fmt
 from trainvitals.web.hosts import Names
@@ -19,8 +19,8 @@ def outside_lines(events: Sequence[Event], nodes: Sequence[NodeSample], zone: st
     known = Names(node.node for node in nodes)
     firing = [
         event
-        for event in events
-        if event.kind == "external" and event.data.get("state") == "firing" and event.data.get("node")
+        for event in each_once([event for event in events if event.kind == "external"])
+        if event.data.get("state") == "firing" and event.data.get("node")
         if event.severity is not Severity.INFO and now_ns - (last_heard_ns(event) or now_ns) <= FORGOTTEN_NS
     ]
     firing.sort(key=lambda event: (-event.severity.rank, -(event.time_ns or 0), event.id))
