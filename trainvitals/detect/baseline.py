@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 
 from trainvitals.detect.state import Stateful
-from trainvitals.detect.statistics import SortedWindow
+from trainvitals.detect.statistics import SortedWindow, median
 
 HISTORY_POINTS = 2048
 STEEP_RATIO = 0.7
@@ -15,6 +15,7 @@ WIDE_QUANTILES = (0.02, 0.98)
 WIDE_NORMAL_SPAN = 4.11
 COLLAPSED_SHARE = 0.5  # interquartile sigma below this share of the span's: no bell at all
 TAIL_FACTOR = 2.0
+SETTLED_NOISE = 0.05  # of the level
 #: A rise is followed back through windows of so many points whose mean lies so far, in sigma, above the level.
 RISE_WINDOW = 8
 RISE_SIGMA = 0.5
@@ -53,12 +54,27 @@ class Baseline(Stateful):
         """The 95 % quantile of the long window, which must not be empty."""
         return self._long.quantile(SPREAD_QUANTILES[1])
 
-    def is_beyond_tail(self, value: float) -> bool:
-        """Whether a value lies above what this loss reaches by itself now and then; heavy tails reach far."""
+    def is_beyond_tail(self, value: float, usual: float | None = None) -> bool:
+        """Whether a value lies above what this loss reaches by itself now and then; heavy tails reach far.
+
+        True where ``usual`` is not the long window's level: while the curve is steep its upper end is only older.
+        """
         if not len(self._long):
             return False
         level = self._long.median()
+        if usual is not None and usual != level:
+            return True
         return value - level > TAIL_FACTOR * (self.highest() - level)
+
+    def is_settled(self) -> bool:
+        """Whether the long window falls no more and is quiet: there is a usual level although the run is young."""
+        values = list(self._long.arrival)
+        half = len(values) // 2
+        if half == 0:
+            return False
+        before, after = median(values[:half]), median(values[half:])
+        sigma = max(self._long.sigma(), self._floor * abs(after))
+        return abs(before - after) < sigma < SETTLED_NOISE * abs(after)
 
     def accept(self, value: float) -> None:
         """Let a value into the usual level."""

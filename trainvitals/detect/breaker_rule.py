@@ -81,7 +81,11 @@ class BreakerDetector(FamilyDetector):
         is_lr_rising = self._is_warming_up()
         kind: Literal["finite", "nonfinite", "missing"] = "finite" if context.loss is not None else "missing"
         seen = Seen(
-            "nonfinite" if context.loss_is_bad else kind, step.time_ns, self._incident(), is_lr_rising, self._is_anomalous()
+            "nonfinite" if context.loss_is_bad and context.has_had_loss else kind,
+            step.time_ns,
+            self._incident(),
+            is_lr_rising,
+            self._is_anomalous(),
         )
         self._state, self.decision = decide(self._state, seen, self._limits)
         self._log(step)
@@ -128,7 +132,7 @@ class BreakerDetector(FamilyDetector):
     def _is_anomalous(self) -> bool:
         context, loss = self.context, self._loss
         if context.loss_is_bad:
-            return True
+            return context.has_had_loss
         if context.loss is None or loss.z is None or not loss.is_warm or context.is_silenced("loss_spike"):
             return False
         if loss.incident is not None and loss.incident.get("is_return"):

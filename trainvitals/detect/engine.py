@@ -22,6 +22,7 @@ from trainvitals.detect.grad_norm import GradNormDetector
 from trainvitals.detect.liveness import LivenessDetector
 from trainvitals.detect.loss import LossDetector
 from trainvitals.detect.loss_drop import LossDropDetector
+from trainvitals.detect.loss_early import EarlyRiseDetector
 from trainvitals.detect.loss_shift import LevelShiftDetector
 from trainvitals.detect.loss_trend import LossTrendDetector
 from trainvitals.detect.lr import LrDetector
@@ -57,7 +58,7 @@ class Engine(Stateful):
     """
 
     STATE = (
-        "_context", "_nonfinite", "_loss", "_shift", "_trend", "_drop", "_rebound", "_grad_norm", "_throughput", "_stall",
+        "_context", "_nonfinite", "_loss", "_shift", "_trend", "_early", "_drop", "_rebound", "_grad_norm", "_throughput", "_stall",
         "_liveness", "_faults", "_supervisor", "_config_change", "_resume_check", "_lr", "_ranks", "_pause", "_saves", "_checkpoints", "_breaker", "_late", "_is_starting", "_resume_step", "_gaps", "_paused_steps", "_usual", "_notes",
     )  # fmt: skip
 
@@ -75,6 +76,7 @@ class Engine(Stateful):
         self._loss = LossDetector(context, tuned)
         self._shift = LevelShiftDetector(context, tuned, self._loss)
         self._trend = LossTrendDetector(context, tuned, self._loss)
+        self._early = EarlyRiseDetector(context, tuned, self._loss)
         self._drop = LossDropDetector(context, tuned, self._loss)
         self._rebound = ReboundDetector(context, tuned, self._loss)
         self._grad_norm = GradNormDetector(context, tuned, self._loss)
@@ -89,13 +91,13 @@ class Engine(Stateful):
         self._ranks = RankDetector(context, tuned)
         self._pause = PauseDetector(context, tuned)
         self._saves = SaveDetector(context, tuned, save_interval_steps)
-        weights = (self._nonfinite, self._loss, self._shift, self._trend, self._drop, self._rebound, self._grad_norm)
+        weights = (self._nonfinite, self._loss, self._shift, self._trend, self._early, self._drop, self._rebound, self._grad_norm)
         self._checkpoints = CheckpointDetector(context, tuned, weights, self._saves)
         self._breaker = BreakerDetector(context, tuned, self._loss, DefaultLimits() if breaker is None else breaker)
         # Order matters: the first two decide what may be believed, later ones read the loss detector; what a start could have
         # gone on from is asked before the saves forget it.
         self._detectors: tuple[FamilyDetector, ...] = (
-            self._nonfinite, self._drop, self._loss, self._shift, self._trend, self._rebound, self._grad_norm,
+            self._nonfinite, self._drop, self._loss, self._shift, self._trend, self._early, self._rebound, self._grad_norm,
             self._throughput, self._stall, self._liveness, self._faults, self._supervisor, self._config_change, self._resume_check, self._lr,
             self._ranks, self._pause, self._checkpoints, self._saves, self._breaker,
         )  # fmt: skip

@@ -19,11 +19,12 @@ class Context(Stateful):
     """Where the run stands. The engine writes it, detectors read it.
 
     points: new points so far, over all attempts. loss: this point's loss if it is finite and believed, else None.
+    has_had_loss: a finite one was logged at all.
     """
 
     STATE = (
         "attempt", "step", "time_ns", "points", "attempt_points", "since_pause_points", "rewinds", "is_paused", "is_ended",
-        "loss", "loss_is_bad", "silences", "gap_steps",
+        "loss", "loss_is_bad", "has_had_loss", "silences", "gap_steps",
     )  # fmt: skip
 
     def __init__(self, run: str = "") -> None:
@@ -39,6 +40,7 @@ class Context(Stateful):
         self.is_ended = False
         self.loss: float | None = None
         self.loss_is_bad = False
+        self.has_had_loss = False
         self.silences: dict[str, int] = {}
         self.gap_steps = 1
 

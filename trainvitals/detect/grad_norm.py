@@ -17,6 +17,7 @@ RISING_LOSS_Z = 3.0
 SPREAD_FLOOR = 0.02  # of the log
 TAIL_QUANTILE = 0.95
 TAIL_FACTOR = 2.0
+LOG_SOLVED = math.log(0.01)  # the usual norm is this share of the one at the start
 
 
 class GradNormDetector(FamilyDetector):
@@ -29,7 +30,7 @@ class GradNormDetector(FamilyDetector):
     rules = ("grad_norm_spike", "grad_norm_nonfinite")
     STATE = (
         "ledger", "_window", "_points", "_recent", "_previous", "_far_in_a_row", "_age", "_level", "_finite_in_a_row",
-        "_nonfinite_since", "_history",
+        "_nonfinite_since", "_history", "_start",
     )  # fmt: skip
 
     def __init__(self, context: Context, tuned: Tuned, loss: LossDetector) -> None:
@@ -55,6 +56,7 @@ class GradNormDetector(FamilyDetector):
         self._level: float | None = None  # usual log while a spike is open
         self._finite_in_a_row = 0
         self._nonfinite_since: int | None = None
+        self._start: float | None = None  # log of the norm at the start of the run
         self._history: deque[list[float]] = deque(maxlen=512)  # [step, accepted log]
 
     def usual(self) -> float | None:
@@ -84,6 +86,8 @@ class GradNormDetector(FamilyDetector):
             self._accept(step.step, log)
             return
         level = self._window.median() if self._level is None else self._level
+        if self._start is None:
+            self._start = level
         self._judge(step, norm, log, level)
 
     def _no_evidence(self) -> None:
@@ -138,13 +142,13 @@ class GradNormDetector(FamilyDetector):
             is_persistent = len(hot) >= self._needed
             if self._points >= self._warmup_points and above >= limit and (above >= far_limit or is_persistent):
                 is_certain = is_persistent or above >= 2 * far_limit or self._is_loss_rising()
-                severity = Severity.WARNING if is_certain and not self._is_solved() else Severity.INFO
+                severity = Severity.WARNING if is_certain and not self._is_small(log, level) else Severity.INFO
                 self._open(step, norm, level, int(hot[0][0]), severity)
             if self._level is None:
                 self._accept(step.step, min(log, level + limit))
             return
         self._age += 1
-        if self._is_solved():
+        if self._is_small(log, level):
             self._far_in_a_row = 0
         elif above >= limit or self._is_loss_rising():
             # One lone point, however high, leaves no trace once the gradients are clipped; a second one or the loss does.
@@ -179,9 +183,11 @@ class GradNormDetector(FamilyDetector):
         if opened is not None:
             self._level, self._age = level, 0
 
-    def _is_solved(self) -> bool:
-        """A loss that is as good as zero has next to no gradient, and that jumps by factors."""
-        return self.context.loss is not None and self._loss.scale.is_negligible(self.context.loss)
+    def _is_small(self, log: float, level: float) -> bool:
+        """A loss that is as good as zero has next to no gradient, and that jumps by factors without reaching what it was at the start."""
+        if self.context.loss is not None and self._loss.scale.is_negligible(self.context.loss):
+            return True
+        return self._start is not None and level < self._start + LOG_SOLVED and log < self._start
 
     def _is_loss_rising(self) -> bool:
         loss, value = self._loss, self.context.loss

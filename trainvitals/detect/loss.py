@@ -27,6 +27,7 @@ MANY_OUTLIERS = 3  # in that window
 MAX_Z = 1e9
 CRITICAL_Z = 8.0
 SEVERE_POINTS = 3
+NOT_BEGUN = 1e-9
 MIN_LOST = 0.005  # of all progress: less of it is never critical
 RETURN_POINTS = 20
 RETURN_SHARE = 0.01  # of the level: as far above the level from before a resume the loss may come back to
@@ -96,7 +97,7 @@ class LossDetector(FamilyDetector):
     def on_step(self, step: Step) -> None:
         value = self.context.loss
         self.z = None
-        if value == 0.0 and self.points == 0:
+        if value is not None and self.points == 0 and abs(value) < NOT_BEGUN:
             # Nothing is trained yet (an empty replay buffer): what is zero until then would be left by any first loss.
             value = self.context.loss = None
         if value is None:
@@ -126,9 +127,11 @@ class LossDetector(FamilyDetector):
         # Beyond this nothing is more abnormal, and infinity would spread into the state.
         z = self.z = max(-MAX_Z, min(MAX_Z, (value - self.level) / self.sigma))
         self._recent_z.append([step.step, z])
-        self.is_warm = self.points >= self._warmup_points or (
-            self.points >= WARM_SPARSE_POINTS and step.step - self._first_step >= self._warmup_steps
-        )
+        if not self.is_warm:
+            self.is_warm = self.points >= self._warmup_points or (
+                self.points >= WARM_SPARSE_POINTS
+                and (step.step - self._first_step >= self._warmup_steps or baseline.is_settled())
+            )
         if self.incident is None:
             self._look_for_spike(step, value, z)
         else:
@@ -191,14 +194,16 @@ class LossDetector(FamilyDetector):
             typical = value if is_alone_enough else self.recent_median
             assert typical is not None
             is_enough = is_alone_enough or (len(hot) >= self._hot_points and self._is_more_than_chance(hot))
-            if is_enough and self.excess(typical) >= self._min_excess and not self.scale.is_negligible(typical):
+            is_far = self.excess(typical) >= self._min_excess and baseline.is_beyond_tail(typical, self.level)
+            if is_enough and is_far and not self.scale.is_negligible(typical):
                 self._open_incident(step, value, int(hot[0][0]), typical)
                 return
         if z >= self._outlier_z:
             self._mark_outlier(step, value)
         # A lone high point is cut rather than dropped so that the level keeps following a slow change.
         cut = self.level + self._hot_z * self.sigma if self.level is not None and self.sigma is not None else value
-        baseline.accept(cut if is_hot and self.is_warm and not silenced else value)
+        is_cut = is_hot and self.is_warm and not silenced and not self.scale.is_unknown
+        baseline.accept(cut if is_cut else value)
 
     def _is_more_than_chance(self, hot: list[list[float]]) -> bool:
         """In a run full of odd batches three of them fall within five points now and then: there they must stand together."""

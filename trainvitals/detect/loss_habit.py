@@ -7,12 +7,12 @@ from collections import deque
 from trainvitals.detect.state import Stateful
 
 SPIKES = 5
-WINDOW_POINTS = 2000
+WINDOW_POINTS = 4000
 HEIGHT_FACTOR = 1.5
 
 
 class SpikeHabit(Stateful):
-    """After five spikes in 2,000 points that healed by themselves one more of their height is a mark, until it is higher or stays."""
+    """After five spikes in 4,000 points that healed by themselves one more of their height is a mark, until it is higher or stays."""
 
     STATE = ("_healed",)
 

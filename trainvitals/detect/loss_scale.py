@@ -5,6 +5,7 @@ from __future__ import annotations
 from trainvitals.detect.state import Stateful
 
 TWO_SIDED = 2.0
+SMALLEST = 1e-6  # what a mean of 32-bit numbers of the usual size cannot tell from zero
 
 
 class LossScale(Stateful):
@@ -19,14 +20,19 @@ class LossScale(Stateful):
 
     def follow(self, level: float) -> None:
         """The usual level is ``level`` now; the first one is the start."""
-        if self.start is None:
+        if self.start is None or abs(self.start) < SMALLEST:
             self.start = level
         if self._lowest is None or level < self._lowest:
             self._lowest = level
 
     def is_negligible(self, value: float) -> bool:
         """Whether a loss is as good as zero for this run: what is memorised or solved jumps by factors and has nothing to lose."""
-        return self.start is not None and abs(value) < self._share * self.start
+        return self.is_unknown or abs(value) < SMALLEST or (self.start is not None and abs(value) < self._share * self.start)
+
+    @property
+    def is_unknown(self) -> bool:
+        """Whether the usual loss has been as good as zero ever since the start: there is nothing yet that a rise could lose."""
+        return self.start is not None and abs(self.start) < SMALLEST
 
     @property
     def has_best(self) -> bool:

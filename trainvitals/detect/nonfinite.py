@@ -13,6 +13,7 @@ from trainvitals.records import Severity, Step
 
 MASK_FROM = 0.05  # a loss that was above this and is exactly 0.0 next did not get there by learning
 ALWAYS_LOGGED_POINTS = 64
+NEVER_FINITE_POINTS = 20  # from the first point on, before it is critical
 LARGEST = 1e100  # sums and ratios of such losses stay finite
 
 
@@ -58,6 +59,7 @@ class NonFiniteDetector(FamilyDetector):
         gave_up = self._looks_masked(step, loss)
         is_skipped = step.values.get("skipped", 0.0) > 0
         if loss is not None and kind is None:
+            context.has_had_loss = True
             self._logged += 1
             self._absent = 0
         believed = loss if kind is None and not gave_up else None
@@ -111,6 +113,8 @@ class NonFiniteDetector(FamilyDetector):
         seen = self._seen_at
         often = len(seen) == seen.maxlen and seen[0] > context.points - self._window
         is_critical = self._in_a_row >= self._critical_in_a_row or often
+        if not context.has_had_loss and self._in_a_row < NEVER_FINITE_POINTS:
+            is_critical = False  # nothing is trained until a replay buffer is full; nothing is lost either
         severity = Severity.CRITICAL if is_critical else Severity.WARNING
         data = {"in_a_row": self._in_a_row}
         first = format_step(self._first_bad)

@@ -16,6 +16,8 @@ from trainvitals.records import Event, Severity, Step
 
 BEFORE_POINTS = 128
 MIN_BEFORE_POINTS = 16
+EARLY_BEFORE_POINTS = 32
+EARLY_EXCESS = 0.1  # share of the level: smallest rebound of a run that was not warm yet; it has no drop
 RECENT_POINTS = 20
 FIRST_LOOKS = (3, 5, 10, 20)
 MIN_PAIRS = 5
@@ -41,7 +43,7 @@ class ReboundDetector(FamilyDetector):
         before = self._loss.baseline.values_up_to(from_step, BEFORE_POINTS)
         self._close("; resumed again")
         self._comparison = None
-        if len(before) < MIN_BEFORE_POINTS or not self._loss.is_warm:
+        if len(before) < (MIN_BEFORE_POINTS if self._loss.is_warm else EARLY_BEFORE_POINTS):
             return
         level = median(before)
         # What was high in an incident is no yardstick: going back before it must not look like a drop.
@@ -49,6 +51,7 @@ class ReboundDetector(FamilyDetector):
         near = sorted(superseded)[: int(self.numbers["resume_rebound"]["points"])]
         self._comparison = {
             "from_step": from_step,
+            "is_early": not self._loss.is_warm,
             "level": level,
             "trend": _trend(before),
             "last_step": max(int(at) for at, _, _ in self._loss.baseline.history if at <= from_step),
@@ -99,6 +102,9 @@ class ReboundDetector(FamilyDetector):
             change = median(recent) - level
             noise, count = comparison["sigma"], len(recent)
         error = MEDIAN_ERROR * noise / count**0.5
+        is_early = bool(comparison.get("is_early"))
+        if is_early and change / size < EARLY_EXCESS:
+            return
         if self._is_believed("resume_rebound", change, error, change / size, is_paired=is_paired):
             excess = change / size
             is_critical = excess > self.numbers["resume_rebound"]["critical_excess"] and comparison["points"] >= MIN_PAIRS

@@ -76,6 +76,8 @@ _TABLE: dict[str, dict[str, Tunable]] = {
         "z": Tunable(5.0, "sigma of blocks", "height above it"),
         "min_excess": Tunable(0.005, "share of the level", "smallest drift on the long scale; three times that on the short one"),
         "critical_excess": Tunable(0.02, "share of the level", "drift that is critical at twice z"),
+        "early_points": Tunable(40, "points", "from here on, before other loss rules speak, the last ten points are compared with the best ten"),
+        "early_excess": Tunable(0.8, "share of the best level", "... and must lie this far above them in the middle, and each half as far"),
     },
     "loss_plateau": {
         "info_points": Tunable(2000, "points", "points without a better smoothed level that are marked"),

@@ -1,0 +1,73 @@
+"""A run that goes wrong before it has a usual level: its loss stands far above the best it has shown and does not come back."""
+
+from __future__ import annotations
+
+from collections import deque
+
+from trainvitals.detect.base import FamilyDetector, Tuned
+from trainvitals.detect.findings import Context, format_change, format_step, format_value
+from trainvitals.detect.loss import SPARSE_GAP_STEPS, LossDetector
+from trainvitals.detect.statistics import median
+from trainvitals.records import Severity, Step
+
+POINTS = 10
+BACK_SHARE = 0.5  # of the rise
+
+
+class EarlyRiseDetector(FamilyDetector):
+    """``loss_drift`` of the first points of a sparse log, where no other rule speaks yet; many are only that long.
+
+    Noise cannot do it: every one of the last ten points is high. Where every step is logged the other rules speak
+    before the learning rate has warmed up.
+    """
+
+    family = "loss"
+    rules = ("loss_drift",)
+    STATE = ("ledger", "_recent", "_points", "_best", "_best_step", "_limit")
+
+    def __init__(self, context: Context, tuned: Tuned, loss: LossDetector) -> None:
+        super().__init__(context, tuned)
+        drift = self.numbers["loss_drift"]
+        self._loss = loss
+        self._after = int(drift["early_points"])
+        self._ratio = 1.0 + drift["early_excess"] / drift["sensitivity"]
+        self._recent: deque[float] = deque(maxlen=POINTS)
+        self._points = 0
+        self._best: float | None = None
+        self._best_step = 0
+        self._limit: float | None = None  # the finding is open until the median is below it
+
+    def on_step(self, step: Step) -> None:
+        value = self.context.loss
+        if value is None or (self._loss.is_warm and self._limit is None):
+            return
+        self._points += 1
+        self._recent.append(value)
+        if len(self._recent) < POINTS:
+            return
+        middle = median(self._recent)
+        if self._limit is not None:
+            if middle < self._limit:
+                self._end(f"; back to {format_value(middle)} at step {format_step(step.step)}")
+            return
+        if self._best is None or middle < self._best:
+            self._best, self._best_step = middle, step.step
+            return
+        is_dense = self.context.gap_steps < SPARSE_GAP_STEPS
+        if self._points < self._after or self._best <= 0.0 or is_dense or self.context.is_silenced("loss_drift"):
+            return
+        if middle > self._ratio * self._best and min(self._recent) > 0.5 * (1.0 + self._ratio) * self._best:
+            message = f"loss {format_change(self._best, middle)} since step {format_step(self._best_step)}, before it has come to rest at all"
+            self.ledger.open_finding(
+                "loss_drift", Severity.WARNING, message, first_step=self._best_step, value=middle, expected=self._best
+            )
+            self._limit = middle - BACK_SHARE * (middle - self._best)
+
+    def on_resume(self, from_step: int) -> None:
+        self._recent.clear()
+        if self._limit is not None and from_step <= self._best_step:
+            self._end("; the run went back before it")
+
+    def _end(self, ending: str) -> None:
+        self.ledger.close("loss_drift", ending=ending)
+        self._limit = None
