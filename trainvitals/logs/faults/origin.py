@@ -17,7 +17,10 @@ _PREFIX_TASK = re.compile(r"(?:^|\s)(\d{1,7}):\s?$", re.ASCII)
 _PREFIX_HOST = re.compile(r"(?:^|\s)\[?([A-Za-z][\w.-]{0,80}?)(?::\d{1,7}\])?:\s?$", re.ASCII)
 _RAY_IP = re.compile(r"pid=\d{1,9},\s?ip=([\w.:-]{1,60})\)", re.ASCII)
 _GROUP_RANK = re.compile(r"\[(?:PG [^\]]{1,120}? )?[Rr]ank (\d{1,7})\]", re.ASCII)
-_TEXT_RANK = re.compile(r"(?:\b[Rr]ank[ :=]{1,2}|process rank |\bRANK=|\brank {1,8}: )(\d{1,7})\b(?! ?\(local_rank: -)", re.ASCII)
+_TEXT_RANK = re.compile(
+    r"(?:\b[Rr]ank[ :=]{1,2}|process rank |\bRANK=|\brank {1,8}: |\bRankID:|/job:\w{1,40}/replica:\d{1,4}/task:)(\d{1,7})\b(?! ?\(local_rank: -)",
+    re.ASCII,
+)
 _LOCAL_RANK = re.compile(r"local_rank: (\d{1,4})\b", re.ASCII)
 _GPU = re.compile(r"\bGPU (\d{1,3})(?: has a total|;)|\b[Dd]evice:? (\d{1,3})\b", re.ASCII)
 _TEXT_HOST = re.compile(
