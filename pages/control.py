@@ -7,7 +7,7 @@ import pandas as pd
 import streamlit as st
 
 from pages._shared.breaker import breaker_card
-from pages._shared.dialogs import open_dialog
+from pages._shared.dialogs import ask_for
 from pages._shared.far import sent_line
 from pages._shared.frame import head_fragment
 from pages._shared.state import Look, look, refresh_s
@@ -66,8 +66,7 @@ def buttons(seen: Look) -> None:
     possible = possible_actions(seen.run.control, seen.run.verdict.word)
     with st.container(horizontal=True, vertical_alignment="center"):
         for action, label in LABELS.items():
-            if st.button(label, key=f"tv_control_{action}", disabled=action not in possible):
-                open_dialog(action, seen)
+            st.button(label, key=f"tv_control_{action}", disabled=action not in possible, on_click=ask_for, args=(action,))
     if not possible and not seen.run.control.can_act:
         st.text("Nothing can be asked from here: no trainer listens to this run's control file.")
 

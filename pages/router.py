@@ -4,11 +4,13 @@ from pathlib import Path
 
 import streamlit as st
 
+from pages._shared.dialog_host import dialog_host
 from pages._shared.dialogs import asked_note
 from pages._shared.frame import run_selector, style
 from pages._shared.login import admit
 from pages._shared.runs import choose_run
 from pages._shared.wall_session import WALL_PAGE, is_wall_session
+from trainvitals.web.server_loop import wait_until_taken_over
 
 st.set_page_config(
     page_title="Trainvitals",
@@ -37,4 +39,6 @@ style()
 admit()
 run_selector(choose_run())
 asked_note()
+dialog_host()
 page.run()
+wait_until_taken_over()

@@ -1,9 +1,11 @@
 """The circuit breaker on the control page: what it may do, and a dialog that asks the watchdog to arm or disarm it."""
 
 from dataclasses import dataclass
+from functools import partial
 
 import streamlit as st
 
+from pages._shared.dialog_host import press
 from pages._shared.state import Look, the_poller
 from pages._shared.text import plain
 from pages._shared.who import asked_by, is_operator, keep_name, who_field
@@ -29,12 +31,17 @@ def breaker_card(seen: Look) -> None:
     if is_operator(seen):
         with st.container(horizontal=True, vertical_alignment="center"):
             for mode, label in LABELS.items():
-                if st.button(label, key=f"tv_breaker_{mode}", disabled=mode == seen.run.settings.breaker):
-                    st.session_state.pop(OUTCOME_KEY, None)
-                    _dialog(seen, mode)
+                is_now = mode == seen.run.settings.breaker
+                st.button(label, key=f"tv_breaker_{mode}", disabled=is_now, on_click=press, args=(partial(_open, mode),))
     sent: _Sent | None = st.session_state.get(SENT_KEY)
     if sent is not None and sent.run == seen.run.name:
         st.text(breaker_fate(seen.run, sent.request_id, sent.sent_at_ns, seen.now_ns))
+
+
+def _open(mode: str, seen: Look) -> None:
+    if is_operator(seen):
+        st.session_state.pop(OUTCOME_KEY, None)
+        _dialog(seen, mode)
 
 
 @st.dialog("Circuit breaker")

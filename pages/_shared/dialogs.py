@@ -1,7 +1,10 @@
 """Asking the trainer for something: who, why, one confirmation. The work is done on the server, in the button's callback."""
 
+from functools import partial
+
 import streamlit as st
 
+from pages._shared.dialog_host import press
 from pages._shared.far import keep_sent
 from pages._shared.state import Look, the_poller
 from pages._shared.supervisor import SENT_BACK_KEY, SentBack
@@ -23,7 +26,12 @@ HOW = {
 }
 
 
-def open_dialog(action: str, seen: Look) -> None:
+def ask_for(action: str) -> None:
+    """A button's callback: open the dialog of an action's id."""
+    press(partial(_open, action))
+
+
+def _open(action: str, seen: Look) -> None:
     """Open the dialog of an action's id; an unknown one opens nothing, nor does any for a viewer."""
     if not is_operator(seen):
         return

@@ -5,7 +5,7 @@ from pathlib import Path
 import streamlit as st
 
 from pages._shared.components import verdict_band
-from pages._shared.dialogs import open_dialog
+from pages._shared.dialogs import ask_for
 from pages._shared.runs import visible_runs
 from pages._shared.state import RUN_KEY, Look, alerts_now, look, refresh_s, theme
 from pages._shared.who import is_operator
@@ -94,9 +94,7 @@ def head() -> Look | None:
     nobody_paged()
     trouble(seen)
     shown = band(seen.snapshot, seen.run, seen.now_ns, refresh_s())
-    action = verdict_band(shown if is_operator(seen) else {**shown, "actions": []}, key="tv_band")
-    if action:
-        open_dialog(action, seen)
+    verdict_band(shown if is_operator(seen) else {**shown, "actions": []}, key="tv_band", on_action=ask_for)
     return seen
 
 

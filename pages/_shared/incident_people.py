@@ -1,8 +1,12 @@
 """Acknowledge, Silence and Pause beside an incident: large enough for a thumb; nothing is done by opening an address."""
 
+from collections.abc import Callable
+from functools import partial
+
 import streamlit as st
 
-from pages._shared.dialogs import open_dialog
+from pages._shared.dialog_host import press
+from pages._shared.dialogs import ask_for
 from pages._shared.state import Look, the_poller
 from pages._shared.text import plain
 from pages._shared.who import asked_by, is_operator, keep_name, name_line, who, who_field
@@ -27,16 +31,12 @@ def people(incident: Incident, seen: Look) -> None:
         with st.container(horizontal=True, vertical_alignment="center", key="tv-thumbs"):
             label = "Take it over…" if incident.acknowledged_by else "Acknowledge…"
             # Nobody takes over what is theirs.
-            if incident.acknowledged_by != (who() or None) and st.button(plain(label), key="tv_acknowledge", type="primary"):
-                st.session_state.pop(OUTCOME_KEY, None)
-                _acknowledge(seen, incident)
-            if st.button("Silence…", key="tv_silence"):
-                st.session_state.pop(OUTCOME_KEY, None)
-                _silence(seen, incident)
-            if "pause" in possible_actions(seen.run.control, seen.run.verdict.word) and st.button(
-                "Pause…", key="tv_incident_pause"
-            ):
-                open_dialog("pause", seen)
+            if incident.acknowledged_by != (who() or None):
+                opener = partial(_open, partial(_acknowledge, incident))
+                st.button(plain(label), key="tv_acknowledge", type="primary", on_click=press, args=(opener,))
+            st.button("Silence…", key="tv_silence", on_click=press, args=(partial(_open, partial(_silence, incident)),))
+            if "pause" in possible_actions(seen.run.control, seen.run.verdict.word):
+                st.button("Pause…", key="tv_incident_pause", on_click=ask_for, args=("pause",))
     _sent(seen)
 
 
@@ -51,9 +51,15 @@ def silences(seen: Look) -> None:
         for number, one in enumerate(lasting):
             with st.container(horizontal=True, vertical_alignment="center"):
                 st.text(silence_line(one, seen.zone, seen.now_ns))
-                if is_operator(seen) and st.button("End it…", key=f"tv_unsilence_{number}"):
-                    st.session_state.pop(OUTCOME_KEY, None)
-                    _unsilence(seen, one.id, silence_line(one, seen.zone, seen.now_ns))
+                if is_operator(seen):
+                    ending = partial(_unsilence, one.id, silence_line(one, seen.zone, seen.now_ns))
+                    st.button("End it…", key=f"tv_unsilence_{number}", on_click=press, args=(partial(_open, ending),))
+
+
+def _open(dialog: Callable[[Look], None], seen: Look) -> None:
+    if is_operator(seen):
+        st.session_state.pop(OUTCOME_KEY, None)
+        dialog(seen)
 
 
 def _sent(seen: Look) -> None:
@@ -63,7 +69,7 @@ def _sent(seen: Look) -> None:
 
 
 @st.dialog("Acknowledge")
-def _acknowledge(seen: Look, incident: Incident) -> None:
+def _acknowledge(incident: Incident, seen: Look) -> None:
     _close_when_done()
     st.text(
         f"{incident.title}\n\nYou have it until it is over: no reminders, no second target. Its end is told, and so is worse."
@@ -77,7 +83,7 @@ def _acknowledge(seen: Look, incident: Incident) -> None:
 
 
 @st.dialog("Silence")
-def _silence(seen: Look, incident: Incident) -> None:
+def _silence(incident: Incident, seen: Look) -> None:
     _close_when_done()
     st.text("It is stored and shown all the same; nobody is told of it. Any other rule, and what is graver, is told.")
     with st.form("tv_silence_form", border=False):
@@ -93,7 +99,7 @@ def _silence(seen: Look, incident: Incident) -> None:
 
 
 @st.dialog("End a silence")
-def _unsilence(seen: Look, silence_id: str, line: str) -> None:
+def _unsilence(silence_id: str, line: str, seen: Look) -> None:
     _close_when_done()
     st.text(f"{line}\n\nWhat is open and was silent is told at once.")
     with st.form("tv_unsilence_form", border=False):

@@ -1,7 +1,10 @@
 """Noting what was changed on purpose: a dialog that sends, and a line that says what became of it."""
 
+from functools import partial
+
 import streamlit as st
 
+from pages._shared.dialog_host import press
 from pages._shared.state import Look, the_poller
 from pages._shared.text import plain
 from pages._shared.who import asked_by, is_operator, keep_name, who_field
@@ -14,7 +17,12 @@ OUTCOME_KEY = "tv_note_outcome"
 
 def add_note(seen: Look, step: int | None) -> None:
     """The button; ``step``: what the form begins with."""
-    if step is not None and is_operator(seen) and st.button("Add a note…", key="tv_note"):
+    if step is not None and is_operator(seen):
+        st.button("Add a note…", key="tv_note", on_click=press, args=(partial(_open, step),))
+
+
+def _open(step: int, seen: Look) -> None:
+    if is_operator(seen):
         st.session_state.pop(OUTCOME_KEY, None)
         _dialog(seen, step)
 

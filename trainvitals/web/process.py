@@ -18,7 +18,7 @@ from trainvitals.errors import TrainvitalsError as StartError
 from trainvitals.records import Event
 from trainvitals.settings import RunSettings, Settings
 from trainvitals.store.open import open_store
-from trainvitals.web import alertmanager_inbox
+from trainvitals.web import alertmanager_inbox, server_loop
 from trainvitals.web.access import LOCAL, Entry, entry_of
 from trainvitals.web.alert_peer import AlertPeer
 from trainvitals.web.audit import AuditReader
@@ -118,6 +118,7 @@ def stop() -> None:
 @asynccontextmanager
 async def lifespan(app: Any) -> AsyncIterator[dict[str, Any]]:
     """What ``st.App(lifespan=…)`` takes: read the store before the first visitor comes, close it when the server ends."""
+    server_loop.keep()
     try:
         alert_peer()
     except TrainvitalsError as error:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, is_dataclass
 from typing import Any
 
@@ -30,8 +30,8 @@ _judgements = st.components.v2.component(
 )
 
 
-def verdict_band(view: Mapping[str, Any], *, key: str) -> str | None:
-    """The one verdict at the top; returns the id of the action clicked, in the one run after the click.
+def verdict_band(view: Mapping[str, Any], *, key: str, on_action: Callable[[str], None] | None = None) -> None:
+    """The one verdict at the top. on_action: called with the id of the action clicked, before anything is run again.
 
     view: ``word`` ("TRAINING-SICK"), ``tone`` (critical, warning, paused, info, ok), ``headline``, ``automatic`` (what was
     done by itself), ``decision`` (what is yours), ``facts`` (short texts, e.g. "step 48,310"), ``since`` ("02:11"),
@@ -40,9 +40,13 @@ def verdict_band(view: Mapping[str, Any], *, key: str) -> str | None:
     optional ``is_primary``, ``is_disabled``, ``help``; only the first primary one gets the accent), ``is_thin``
     (default: tone ok or info, no decision and no action). All but ``word`` and ``tone`` are optional.
     """
-    result = _band(key=key, data=dict(view), on_action_change=_nothing)
-    action = result.get("action")
-    return action if isinstance(action, str) and action else None
+
+    def clicked() -> None:
+        action = st.session_state[key].get("action")
+        if on_action is not None and isinstance(action, str) and action:
+            on_action(action)
+
+    _band(key=key, data=dict(view), on_action_change=clicked)
 
 
 def kpi_row(tiles: Sequence[Mapping[str, Any]], *, key: str) -> None:

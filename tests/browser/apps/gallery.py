@@ -115,7 +115,7 @@ def body() -> None:
             "actions": [{"id": "rollback", "label": text or "Roll back to 48,000…", "is_primary": True},
                         {"id": "resume", "label": "Resume…"}, {"id": "acknowledge", "label": "Acknowledge"}],
         }  # fmt: skip
-    action = verdict_band(view, key="band")
+    verdict_band(view, key="band", on_action=lambda action: st.session_state.update(action=action))
     kpi_row(
         [{"label": "Step", "value": "48,310", "context": "of 120,000"},
          {"label": "Loss", "value": "2.94", "context": text or "usual 2.31", "tone": "" if is_calm else "critical"},
@@ -163,7 +163,7 @@ def body() -> None:
         node = node_wall(payload, key="wall")
     with st.container(border=True):
         timeline = live_chart(timeline_json(found_checkpoints, attempts, theme), key="timeline", height=150)
-    for name, value in (("action", action), ("path", path), ("node", node), ("click", chart.click or timeline.click)):
+    for name, value in (("path", path), ("node", node), ("click", chart.click or timeline.click)):
         if value:
             st.session_state[name] = value
     shown = {name: st.session_state.get(name) for name in ("action", "path", "node", "click")}

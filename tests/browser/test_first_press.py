@@ -1,0 +1,76 @@
+"""Each press opens its dialog, at the first press: also while the page is refreshed all the time on a machine that is busy."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+playwright_api = pytest.importorskip("playwright.sync_api", reason="needs the playwright package")
+
+import test_pages  # noqa: E402
+from dashboard_site import Site, open_site  # noqa: E402
+from test_control_page import ACCESS, Trainer  # noqa: E402
+
+from tests.services.backends import SqliteBackend  # noqa: E402
+
+pytestmark = test_pages.pytestmark
+PRESSES = 8
+BUSY_PROCESSES = 3
+#: The next press comes at any moment between two refreshes, which are a second apart.
+PAUSE_MS = 1_000
+DEADLINE_MS = 60_000
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    made = open_site(tmp_path_factory.mktemp("press"), SqliteBackend(), sick=False, more=ACCESS)
+    trainer = Trainer(made)
+    busy = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(BUSY_PROCESSES)]
+    yield made
+    for process in busy:
+        process.kill()
+        process.wait()
+    trainer.close()
+    made.close()
+
+
+@pytest.fixture(scope="module")
+def page(site: Site) -> Iterator[playwright_api.Page]:
+    with playwright_api.sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=test_pages.CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
+        opened = browser.new_context(viewport={"width": 1440, "height": 900}).new_page()
+        opened.set_default_timeout(DEADLINE_MS)
+        opened.goto(f"{site.url}/control")
+        opened.get_by_label("Your name").fill("ana")
+        opened.get_by_label("Your name").press("Enter")
+        opened.get_by_role("button", name="Pause…").last.wait_for()
+        yield opened
+        browser.close()
+
+
+def press_again_and_again(page: playwright_api.Page, button: playwright_api.Locator) -> None:
+    dialog, chance = page.get_by_role("dialog"), random.Random(5)
+    for number in range(PRESSES):
+        button.click()
+        try:
+            dialog.get_by_label("Why").wait_for()
+        except playwright_api.TimeoutError:
+            pytest.fail(f"press {number + 1} opened no dialog")
+        page.keyboard.press("Escape")
+        dialog.wait_for(state="hidden")
+        page.wait_for_timeout(chance.uniform(0.0, PAUSE_MS))  # a person's own pace; nothing is waited for
+
+
+def test_each_press_of_the_control_page_opens_its_dialog(page: playwright_api.Page) -> None:
+    press_again_and_again(page, page.get_by_role("button", name="Pause…").last)
+
+
+def test_each_press_of_the_band_on_the_overview_opens_its_dialog(page: playwright_api.Page) -> None:
+    page.get_by_role("link", name="Overview").first.click()
+    button = page.locator(".tv-band .tv-button:has-text('Pause')")
+    button.wait_for()
+    press_again_and_again(page, button)
