@@ -99,7 +99,7 @@ def told(line):
         ("E coordination_service.cc:954] UNAVAILABLE: Task /job:jax_worker/replica:0/task:37 heartbeat timeout. This indicates that the remote task has failed, got preempted, or crashed unexpectedly.", {"class": "process_failed", "rank": 37}),
         ("*** Check failure stack trace: ***", {"class": "crashed"}),
         # Ascend, Gaudi
-        ("EI0002: [PID: 130] 2026-01-02-03:04:05.586.187 The wait execution of the Notify register times out. Reason: The Notify register has not received", {"class": "nccl_timeout"}),
+        ("EI0002: [PID: 130] 2026-01-02-03:04:05.586.187 The wait execution of the Notify register times out. Reason: The Notify register has not received", {"class": "nccl_timeout", "host": None}),
         ("EI0006: 2026-01-02-03:04:05.270.506 Getting socket times out. Reason: Remote Rank did not send the data in time.", {"class": "network"}),
         ("RuntimeError: npuSynchronizeDevice:x.ts:479 NPU function error: AclrtSynchronizeDeviceWithTimeout, error code is 507048", {"class": "cuda_error"}),
         ("RuntimeError: [ERROR] HCCL error in: torch_npu/csrc/distributed/ProcessGroupHCCL.cpp:64", {"class": "network"}),

@@ -82,7 +82,7 @@ def host(text: str, prefix: str = "") -> str | None:
         return next(name for name in found.groups() if name)
     for part in re.split(r"(?<=:)\s|(?<=\])(?=\[)", prefix.strip() + " "):
         named = _PREFIX_HOST.search(part.strip())
-        if named and not re.match(r"(?:default|rank)\d", named[1]):
+        if named and not re.match(r"(?:default|rank)\d|E[A-Z]\d{4}$", named[1]):
             return named[1]
     ray = _RAY_IP.search(prefix) or _RAY_IP.search(text)
     return ray[1] if ray else None
