@@ -207,7 +207,9 @@ class ByShape:
 
     def _records(self, reading: Reading, line: str) -> list[Record]:
         epoch, epochs = (reading.epoch, reading.epochs) if reading.epoch is not None else self._epoch
-        step = self._counter.number(reading.position, reading.total, epoch, epochs, reading.kind in ("batch", "bar"))
+        step = reading.position
+        if reading.rounded_to == 1:
+            step = self._counter.number(step, reading.total, epoch, epochs, reading.kind in ("batch", "bar"))
         step, self._interval = counted_on(step, self._last, self._interval, reading.rounded_to)
         self._last = step
         time_ns = self._times.find(with_iso_dates(line[: max(reading.start, 40)][-200:]))

@@ -26,14 +26,14 @@ class EpochCounter:
         """The step. ``total``: the length of the epoch, or of the training. ``is_of_epoch``: the line calls it a batch, or stands in ``[a/b]``."""
         if epoch is None:
             return self._without_epoch(position, total)
-        if not total and self._last is not None and epoch > self._last[0] and position == self._last[1]:
+        if not total and self._last is not None and epoch == self._last[0] + 1 and position == self._last[1]:
             total, self._is_local = position, True  # one line an epoch, at its end
         if not total and self._is_local is not True:
             self._last = [epoch, position, 0]
             return self._steps.number(position, epoch)
         total = total or (self._last[2] if self._last is not None else 0) or position
         if self._base is None:
-            self._base = epoch if epoch <= 1 else int(epoch == epochs or not is_of_epoch)
+            self._base = epoch if epoch <= 1 else int(epochs is not None or not is_of_epoch)
         self._base = min(self._base, epoch)
         index = epoch - self._base
         if self._last is not None and epoch > self._last[0]:

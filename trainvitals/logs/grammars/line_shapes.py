@@ -100,7 +100,8 @@ class _Found:
     counters: list[tuple[int, str, str, int, int | None]] = field(default_factory=list)  # rank, kind, name, position, total
     places: list[tuple[int, int]] = field(default_factory=list)  # positions in an epoch that no word names: [120/500]
     pairs: list[Pair] = field(default_factory=list)
-    words: set[str] = field(default_factory=set)
+    words: set[str] = field(default_factory=set)  # that name no number, up to the loss
+    has_loss: bool = False
     first: int | None = None
     rounded: dict[int, int] = field(default_factory=dict)  # position -> what it was rounded to
     before: list[Pair] = field(default_factory=list)  # numbers in front of the first counter or loss
@@ -163,10 +164,12 @@ def _cleaned(line: str) -> str:
     text = line
     if "ensor(" in text or "rray(" in text or "float" in text:
         text = _TENSOR.sub(lambda found: found[1].ljust(len(found[0])), text)
-    text = text.translate(_QUOTES)
+    text = _GLUED.sub("", text.translate(_QUOTES)) if "poch" in text else text.translate(_QUOTES)
     return _NO_METRIC.sub(lambda found: " " * len(found[0]), text) if _has_marks(text) else text
 
 
+#: Keras begins the bar of a validation on the line of the training's.
+_GLUED = re.compile(r"(?<=[\w.\])])Epoch \d{1,6}/\d{1,6}\s{0,8}\Z", re.ASCII)
 _QUOTES = str.maketrans({"'": " ", '"': " ", "`": " "})
 
 
@@ -186,7 +189,8 @@ def _scan(text: str, at: int, found: _Found) -> None:
             is_total = False
             continue
         key, residue = _key_of(gap[-200:], index == 0)
-        found.words.update(residue)
+        if not found.has_loss:  # what follows the loss is about something else
+            found.words.update(residue)
         has_total = index + 1 < len(numbers) and _TOTAL.match(behind) is not None
         total = _whole(text[numbers[index + 1][0] : numbers[index + 1][1]]) if has_total else None
         unit = _unit_of(behind)
@@ -225,9 +229,12 @@ def _scan(text: str, at: int, found: _Found) -> None:
         if not key and whole is not None and found.first is None and found.lone is None and not has_total:
             found.lone = whole
             found.begin(start)
+        elif not key and whole is not None and found.lone is not None and index == 1 and found.epoch is None and not gap.strip():
+            found.epoch, found.lone = found.lone, whole
         if key or unit:
             if loss_rank(key) is not None:
                 found.begin(start)
+                found.has_loss = True
             (found.before if found.first is None else found.pairs).append(Pair(key, raw, unit))
 
 

@@ -31,6 +31,7 @@ class Shaped:
     literals: ClassVar[tuple[str, ...]] = ()
     #: Its names that mean something else than they say; "" = left out
     names: ClassVar[Mapping[str, str]] = {}
+    counts_in_epochs: ClassVar[bool] = True
     prelude: ClassVar[tuple[str, ...]] = ()
     is_from_source = False
     is_document = False
@@ -78,8 +79,10 @@ class Shaped:
         return records
 
     def _step(self, reading: Reading) -> int:
-        is_of_epoch = reading.kind in ("batch", "bar")
-        step = self._counter.number(reading.position, reading.total, reading.epoch, reading.epochs, is_of_epoch)
+        step = reading.position
+        if self.counts_in_epochs:
+            is_of_epoch = reading.kind in ("batch", "bar")
+            step = self._counter.number(step, reading.total, reading.epoch, reading.epochs, is_of_epoch)
         step, self._interval = counted_on(step, self._last, self._interval, reading.rounded_to)
         self._last = step
         return step
@@ -152,6 +155,7 @@ class LeRobot(Shaped):
     example = "INFO 2026-01-02 03:04:05 ot_train.py:357 step:400 smpl:13K ep:40 epch:1.01 loss:2.215 grdn:49.836 lr:1.0e-05 updt_s:0.504 data_s:0.083"
     marker = re.compile(r"\bstep:[\d.]{1,12}[KMB]? smpl:\S{1,20} ep:\S{1,20} epch:\S{1,20} loss:", re.ASCII)
     literals: ClassVar[tuple[str, ...]] = (" smpl:",)
+    counts_in_epochs = False  # ``ep`` is an episode
     names: ClassVar[Mapping[str, str]] = {"smpl": "", "epch": "", "updt_s": "update_time", "data_s": "data_time"}
 
 
