@@ -19,6 +19,8 @@ from trainvitals.checkpoints.parts import TORCH_ENDINGS, step_from_name
 from trainvitals.errors import InputError
 
 MAX_CHECKPOINTS = 10_000
+#: Names in one directory that are looked at: of a run that keeps all it saved, with its logs.
+MAX_NAMES = 200_000
 MAX_DEPTH = 3
 #: Directories looked into in one search; what is beyond them is not found.
 MAX_DIRECTORIES = 1_000
@@ -32,6 +34,8 @@ _CONTAINER = re.compile(
     r"(?:checkpoints?|ckpts?|lightning_logs|version_\d{1,9}|non_persistent|\d{4}-\d\d-\d\d_\d\d-\d\d-\d\d)\Z",
     re.IGNORECASE | re.ASCII,
 )
+#: Directories of ranks, in which a legacy checkpoint of Megatron-LM has all its files (``release/`` has no number in its name).
+_OF_MEGATRON = re.compile(r"mp_rank_\d{2,5}(?:_\d{3,6}){0,2}\Z", re.ASCII)
 _SHARD = re.compile(r"-\d{5}-of-\d{5}\.", re.ASCII)
 #: A number that counts the parts of one checkpoint.
 _OF_A_RANK = re.compile(
@@ -90,7 +94,8 @@ def find_now(directory: str) -> list[str]:
         raise Vanished(directory) from error
     except (OSError, ValueError) as error:
         raise Unreadable(f"{printable(directory)}: {reason(error)}") from error
-    return sorted(search.found[:MAX_CHECKPOINTS], key=_order)
+    # Of too many the highest steps: what a run would go on from.
+    return sorted(search.found, key=_order)[-MAX_CHECKPOINTS:]
 
 
 def _find(directory: str, depth: int, search: _Search) -> None:
@@ -120,6 +125,8 @@ def _is_one_itself(directory: str, directories: list[str], files: list[str]) -> 
     if _HUGGING_FACE.match(name):
         return True
     inner = [child for child in directories if _is_named(child)]
+    if any(_OF_MEGATRON.match(child) for child in directories):
+        return True
     if any(pattern.match(file) for pattern in _MARKS for file in files):
         # A finished output directory of the Hugging Face Trainer holds its state and its checkpoints side by side.
         return not inner or _is_named(name)
@@ -173,10 +180,12 @@ def _is_weights(name: str) -> bool:
 
 def _holds_weights(directory: str) -> bool:
     try:
-        _, files = _children(directory)
+        directories, files = _children(directory)
     except OSError:
         # Not a checkpoint as far as anybody can see; its parent is still read.
         return False
+    if any(_OF_MEGATRON.match(child) for child in directories):
+        return True
     return any(_is_weights(file) or any(pattern.match(file) for pattern in _MARKS) for file in files)
 
 
@@ -210,7 +219,7 @@ def _children(directory: str) -> tuple[list[str], list[str]]:
     directories: list[str] = []
     files: list[str] = []
     with os.scandir(directory) as found:
-        for child, _ in zip(found, range(MAX_CHECKPOINTS), strict=False):
+        for child, _ in zip(found, range(MAX_NAMES), strict=False):
             if child.is_dir(follow_symlinks=False):
                 if not child.name.startswith("."):
                     directories.append(child.name)

@@ -50,8 +50,11 @@ def look_at(seen: Listing, level: VerificationLevel, run: str = "") -> Inspectio
         raise
     except Exception as error:  # noqa: BLE001 (a file that was made to break a check must not hide the other checkpoints)
         findings.unreadable.append(f"cannot be judged: {fault(error)}")
+    _doubt_what_is_missing(seen, findings)
     state, reached = _verdict(layout is not None, findings, level)
     reasons = findings.reasons if layout is not None or findings.reasons else (layouts.what_was_seen(seen),)
+    if layout is None and _is_empty(seen):
+        state = CheckpointState.INCOMPLETE
     report = CheckpointReport(
         path=stored_path(seen.root),
         step=facts.step if facts.step is not None else from_name,
@@ -83,6 +86,17 @@ def _look_into(seen: Listing, layout: layouts.Layout, findings: Findings, level:
     known = writer_hashes.read(seen, findings, facts.step, run)
     writer_hashes.compare_names(known, seen, findings)
     return _with_manifest(facts, known.manifest)
+
+
+def _doubt_what_is_missing(seen: Listing, findings: Findings) -> None:
+    """What lies in a directory that cannot be listed is not seen, which is no proof that it is not there."""
+    if seen.unreadable:
+        findings.unreadable += [f"cannot be told, because not all could be read: {text}" for text in findings.missing]
+        findings.missing.clear()
+
+
+def _is_empty(seen: Listing) -> bool:
+    return not seen.is_file and not seen.entries and not seen.unreadable and not seen.is_cut
 
 
 def _verdict(is_known: bool, findings: Findings, level: VerificationLevel) -> tuple[CheckpointState, VerificationLevel | None]:

@@ -39,6 +39,8 @@ _TRAINERS_JSON = re.compile(
     r"[\w.-]{0,60}(?:config|params|args|state|index|metadata|map|meta|scheduler|progress)\.json|(?:[\w.-]{0,60}tokens?|tokenizer|vocab)\.json",
     re.IGNORECASE,
 )
+#: A number alone that is no date (lerobot, Orbax), and fairseq's ``checkpoint_EPOCH_UPDATES.pt``.
+_ONLY_A_STEP = re.compile(r"(?!20\d\d[01]\d[0-3]\d\Z)(\d{1,18})\Z|checkpoint_\d{1,6}_(\d{1,18})\Z", re.ASCII)
 _LAST_NUMBER = re.compile(r"[-_=](\d{1,18})\Z")
 #: What ends a name and is a number of something else: an epoch, a date.
 _NO_STEP = re.compile(r"(?:(?<![a-z])ep(?:och)?s?[-_=]{0,2}\d{1,18}|\d{4}[-_]\d\d[-_]\d\d)\Z", re.IGNORECASE)
@@ -47,6 +49,8 @@ _NO_STEP = re.compile(r"(?:(?<![a-z])ep(?:och)?s?[-_=]{0,2}\d{1,18}|\d{4}[-_]\d\
 def step_from_name(name: str) -> int | None:
     """``checkpoint-500``, ``epoch=1-step=500.ckpt``, ``iter_0000500``, ``ep1-ba500-rank0.pt``, ``model_500.pt`` -> 500."""
     stem = _stem(name)
+    if whole := _ONLY_A_STEP.match(stem):
+        return int(whole[1] or whole[2])
     found = _STEP.findall(stem)
     if found:
         return int(found[-1])
@@ -136,6 +140,8 @@ def check_safetensors(
         return None
     if header.unproven:
         findings.unproven.append(f"{shown}: {header.unproven}")
+    if header.tensors and not header.holds_elements:
+        findings.unproven.append(f"{shown} holds no tensor with anything in it (with ZeRO-3: weights that were not gathered)")
     lacking = (expected or set()) - header.tensors if header.tensors is not None else set()
     if lacking:
         findings.damaged.append(f"{shown}: {len(lacking)} tensors of the index are not in it, such as {printable(min(lacking))}")
@@ -207,6 +213,20 @@ def check_json(listing: Listing, name: str, findings: Findings) -> None:
     findings.add(here)
 
 
+def _what_it_is(path: str) -> str:
+    """What lies there instead, as far as the first bytes tell: it says what to do."""
+    try:
+        with opened(path) as reader:
+            start = reader.read(0, 64)
+    except (NotRegular, Unreadable, Vanished):
+        return ""
+    if start.startswith(b"version https://git-lfs.github.com/"):
+        return " (it is a pointer of Git LFS: fetch the file itself, with git lfs pull)"
+    if start.lstrip()[:14].lower().startswith((b"<!doctype html", b"<html", b"<?xml")):
+        return " (it is a page or an error message of a server: copy the file again)"
+    return " (it begins with zeros: a copy or a write that did not finish)" if start and not any(start) else ""
+
+
 class _Filed:
     """Runs a check on an opened file and files each way it can fail."""
 
@@ -230,7 +250,7 @@ class _Filed:
             with opened(listing.path(entry.name)) as reader:
                 return check(reader)
         except self._bad as error:
-            self._findings.damaged.append(f"{self._shown}: {error}")
+            self._findings.damaged.append(f"{self._shown}: {error}{_what_it_is(listing.path(entry.name))}")
         except Vanished:
             self._findings.vanished = True
         except NotRegular:

@@ -65,7 +65,7 @@ def choose_from(seen: Seen, reports: Iterable[CheckpointReport]) -> ResumeChoice
         step = pick.step
         if step is None and pick.name is not None:
             step = chosen.step if chosen is not None else step_from_name(pick.name)
-        is_there = pick.name is not None and pick.name in seen.names
+        is_there = pick.name is not None and pick.name in seen.names and pick.name not in seen.broken
         choice = ResumeChoice(directory, path, step, pick.how)
         problem = resume_problem.of(choice, chosen, here, is_there=is_there, is_pointer=pick.is_pointer, trouble=pick.trouble)
         return ResumeChoice(directory, path, step, pick.how, problem)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from trainvitals.checkpoints.files import NotRegular, Unreadable, Vanished, opened, printable, reason
 
-MAX_NAMES = 20_000
+MAX_NAMES = 200_000
 #: Longer than any name of a checkpoint; more of a pointer file is not read.
 MAX_POINTER_BYTES = 4096
 MEGATRON = "latest_checkpointed_iteration.txt"
@@ -29,7 +29,7 @@ MAX_PROBED = 200
 class Seen:
     """One directory. links: name -> target as it is written there. texts: pointer file -> its text; unreadable: pointer file -> why.
 
-    probed: ``name/file`` of the ``PROBES`` that are there.
+    probed: ``name/file`` of the ``PROBES`` that are there. broken: links that lead nowhere, or to themselves.
     """
 
     directory: str
@@ -39,6 +39,7 @@ class Seen:
     texts: Mapping[str, str] = field(default_factory=dict)
     unreadable: Mapping[str, str] = field(default_factory=dict)
     probed: frozenset[str] = frozenset()
+    broken: frozenset[str] = frozenset()
 
     @property
     def names(self) -> frozenset[str]:
@@ -50,11 +51,14 @@ def look(directory: str) -> Seen | None:
     directories: set[str] = set()
     files: set[str] = set()
     links: dict[str, str] = {}
+    broken: set[str] = set()
     try:
         with os.scandir(directory) as found:
             for child, _ in zip(found, range(MAX_NAMES), strict=False):
                 if child.is_symlink():
                     links[child.name] = _target(child.path)
+                    if not os.path.exists(child.path):  # noqa: PTH110
+                        broken.add(child.name)
                 elif child.is_dir(follow_symlinks=False):
                     directories.add(child.name)
                 elif child.is_file(follow_symlinks=False):
@@ -66,7 +70,8 @@ def look(directory: str) -> Seen | None:
     for name in POINTERS:
         if name in files:
             _read(directory, name, texts, unreadable)
-    return Seen(directory, frozenset(directories), frozenset(files), links, texts, unreadable, _probe(directory, directories))
+    probed = _probe(directory, directories)
+    return Seen(directory, frozenset(directories), frozenset(files), links, texts, unreadable, probed, frozenset(broken))
 
 
 def _probe(directory: str, names: set[str]) -> frozenset[str]:

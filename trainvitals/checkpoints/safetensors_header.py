@@ -31,10 +31,14 @@ class BadSafetensors(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """tensors: names in the file, None when the header was too long to parse; ``unproven`` says what was not checked."""
+    """tensors: names in the file, None when the header was too long to parse; ``unproven`` says what was not checked.
+
+    holds_elements: whether any tensor has a size other than 0.
+    """
 
     tensors: frozenset[str] | None
     unproven: str = ""
+    holds_elements: bool = True
 
 
 def check(reader: Reader) -> Header:
@@ -73,7 +77,7 @@ def check(reader: Reader) -> Header:
     if reader.size > expected:
         raise BadSafetensors(f"{reader.size - expected} bytes too many: its header says {expected}")
     unproven = f"sizes of dtype {printable(', '.join(sorted(unknown_dtypes)))} were not checked" if unknown_dtypes else ""
-    return Header(frozenset(header), unproven)
+    return Header(frozenset(header), unproven, position > 0)
 
 
 def _span(name: str, described: Any, unknown_dtypes: set[str]) -> tuple[int, int, str]:

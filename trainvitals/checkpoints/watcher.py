@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
@@ -22,6 +22,8 @@ STATE_VERSION = 1
 #: Deleted checkpoints that stay known, so that a page can still show where they were.
 MAX_DELETED = 100
 MAX_KEPT_NAMES = 2_000
+#: Clocks of the machines that write checkpoints differ by less.
+CLOCK_TOLERANCE_NS = 60 * 10**9
 
 
 class CheckpointWatcher:
@@ -75,7 +77,7 @@ class CheckpointWatcher:
         self.text = ""
         before = {path: known.report for path, known in self._known.items()}
         listings = self._listings()
-        newest_ns = max((seen.modified_at_ns or 0 for seen in listings.values()), default=0)
+        newest_ns = self._newest_ns(listings.values())
         for path, seen in listings.items():
             try:
                 self._take(path, seen, is_newest=_is_newest(seen, newest_ns))
@@ -109,6 +111,12 @@ class CheckpointWatcher:
             known = _known_from_state(stored, now_s)
             if any(known.path == directory or known.path.startswith(directory + os.sep) for directory in self._directories):
                 self._known[known.path] = known
+
+    def _newest_ns(self, listings: Iterable[Listing]) -> int:
+        """When the one changed last was changed. A time in the future is of a clock that was wrong, unless all are."""
+        times_ns = [seen.modified_at_ns or 0 for seen in listings]
+        possible_ns = [time_ns for time_ns in times_ns if time_ns <= self._clock.time_ns() + CLOCK_TOLERANCE_NS]
+        return max(possible_ns or times_ns, default=0)
 
     def _listings(self) -> dict[str, Listing]:
         """Listings of all checkpoints that are there; what is not there any more is told so on the way."""

@@ -124,6 +124,11 @@ def _check(files: _Files, partitions: int | None, model_ranks: int | None, findi
             findings.missing.append(
                 f"the model states of {count} ranks are missing, the first is mp_rank_{first:02d}_model_states.pt"
             )
+    beyond = sorted(data for data, _ in files.optimizer if partitions is not None and data >= partitions)
+    if beyond:
+        findings.unproven.append(
+            f"it holds optimizer files of rank {beyond[-1]}, although {partitions} ranks share the optimizer: files of two saves are mixed"
+        )
     for seen, kind, expected in (
         (files.optimizer, "optim_states", partitions),
         (files.model_parts, "model_states", max((data for data, _ in files.optimizer), default=-1) + 1),

@@ -104,6 +104,7 @@ def _check_names(listing: Listing, has_optimizer: bool, world_size: int | None, 
     if not any(_WEIGHTS.match(name) for name in names):
         findings.missing.append("no model weights (model.safetensors, pytorch_model.bin, their shards or those of an adapter)")
     parts.check_shards(names, findings)
+    _check_rows(names, findings)
     ranks = _ranks(names)
     count, first = grid.lacking(ranks, world_size)
     if ranks and count:
@@ -126,6 +127,26 @@ def _check_names(listing: Listing, has_optimizer: bool, world_size: int | None, 
     for entry in listing.entries:
         if TEMPORARY_NAME.search(entry.name):
             findings.notes.append(f"{printable(entry.name)} was left over by a save")
+
+
+def _check_rows(names: frozenset[str], findings: Findings) -> None:
+    """Weights in several files are found by their index only, and one file of all weights is taken before any index."""
+    for stem, ending in (("model", ".safetensors"), ("pytorch_model", ".bin")):
+        counts = {found[1] for name in names if (found := re.match(rf"{stem}-\d{{5}}-of-(\d{{5}}){re.escape(ending)}\Z", name))}
+        if not counts:
+            continue
+        index = f"{stem}{ending}.index.json"
+        if index not in names and max(counts) > "00001":
+            findings.missing.append(f"{index} is missing: without it the shards are not found")
+        if f"{stem}{ending}" in names:
+            findings.unproven.append(
+                f"{stem}{ending} lies beside shards of weights: one of them was left over by another save, and a load takes {stem}{ending}"
+            )
+        elif len(counts) > 1:
+            shown = " and of ".join(f"{int(count)}" for count in sorted(counts))
+            findings.notes.append(
+                f"rows of {shown} {stem} shards lie side by side: one was left over by another save; {index} tells which"
+            )
 
 
 def _state(state: Any, step: int | None, findings: Findings) -> tuple[int | None, float | None]:

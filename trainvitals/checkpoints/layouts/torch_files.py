@@ -69,6 +69,13 @@ def _check_ranks(entries: list[Entry], findings: Findings) -> int | None:
     for entry in entries:
         if found := _RANK.match(entry.name):
             ranks.setdefault((found["stem"], int(found["size"])), set()).add(int(found["rank"]))
+    for stem in sorted({stem for stem, _ in ranks}):
+        sizes = sorted(size for other, size in ranks if other == stem)
+        if len(sizes) > 1:
+            shown = " and of ".join(f"{size}" for size in sizes)
+            findings.notes.append(
+                f"{printable(stem)}* of {shown} ranks lie side by side: files of two saves with different numbers of ranks"
+            )
     for (stem, size), there in sorted(ranks.items()):
         # Bounded: the size comes from a name that anybody can write.
         lacking = next((rank for rank in range(min(size, len(there) + 1)) if rank not in there), None)
