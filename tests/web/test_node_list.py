@@ -189,5 +189,11 @@ def test_samples_that_came_late_once_make_no_clock_wrong(store: SqliteStore) -> 
     for second in range(0, 50, 10):
         assert told(store, reader, NOW + second * S, NOW + second * S).state == "ok"
     late = told(store, reader, NOW + 300 * S, NOW + 200 * S)
-    assert (late.state, late.text) == ("silent", "")
+    assert (late.state, late.text) == ("silent", "it last said ok")
     assert told(store, reader, NOW + 301 * S, NOW + 300 * S).state == "ok"
+
+
+def test_a_node_that_failed_and_fell_silent_still_says_of_what(store: SqliteStore) -> None:
+    store.write([node_point(NodeSample("n", NOW, "fail", gpus=8, text="GPU 3 is lost"))])
+    (gone,), _ = NodeReader().of(store, NOW + 60 * S, SETTINGS)
+    assert (gone.state, gone.text) == ("silent", "it last said fail: GPU 3 is lost")

@@ -39,7 +39,7 @@ def silent_after_s(settings: Settings) -> float:
 def nodes(store: Store, now_ns: int, settings: Settings) -> tuple[NodeSample, ...]:
     """Every node heard of in the last day, by name, as its own clock has it."""
     samples = _read(store, now_ns)
-    return tuple(replace(one, state="silent") if _is_silent(one, now_ns, settings) else one for one in samples)
+    return tuple(_silenced(one) if _is_silent(one, now_ns, settings) else one for one in samples)
 
 
 def gpus(store: Store, now_ns: int, settings: Settings) -> tuple[GpuSample, ...]:
@@ -113,7 +113,16 @@ class NodeReader:
             side = "behind" if skew_ns > 0 else "ahead of"
             told = f"its clock is {span(abs(skew_ns) / 1e9)} {side} this machine's, or its samples come late"
             one = replace(one, text=f"{one.text}; {told}" if one.text else told)
-        return replace(one, state="silent") if _is_silent(one, now_ns, settings) else one
+        return _silenced(one) if _is_silent(one, now_ns, settings) else one
+
+
+def _silenced(node: NodeSample) -> NodeSample:
+    """What it said last is how it went: a node that failed and then fell silent did not fall silent out of health."""
+    if node.state == "silent":
+        return node
+    return replace(
+        node, state="silent", text=f"it last said {node.state.replace('_', ' ')}{f': {node.text}' if node.text else ''}"
+    )
 
 
 def _moved(time_ns: int, skew_ns: int, now_ns: int) -> int:
