@@ -43,6 +43,7 @@ from trainvitals.logs.grammars.olmo import Olmo
 from trainvitals.logs.grammars.open_clip import OpenClip
 from trainvitals.logs.grammars.orbit import Orbit
 from trainvitals.logs.grammars.paddlenlp import PaddleNLP
+from trainvitals.logs.grammars.rl_boxes import RslRl, StableBaselines
 from trainvitals.logs.grammars.shaped import SHAPED
 from trainvitals.logs.grammars.swin import Swin
 from trainvitals.logs.grammars.telemetry_jsonl import TelemetryJsonl
@@ -90,6 +91,8 @@ _ALL: tuple[type[Any], ...] = (
     Lingua,
     TorchTitan,
     *SHAPED,
+    StableBaselines,
+    RslRl,
     LightningBar,
     MLLog,
     DeepSpeed,
