@@ -91,6 +91,10 @@ def grade(gpu: GpuReading, before: GpuSample | None, grew_age_s: float | None = 
             f"had new uncorrectable memory errors {grew_age_s / 60:.0f} min ago ({values.get('ecc_uncorrected', 'not answered')})",
         )
     if gpu.faults.get("handle"):
+        if gpu.faults["handle"] in _HARD_FAULTS:
+            return Verdict(
+                "fail", f"cannot be asked ({gpu.faults['handle']}): see the kernel log (dmesg), then reset it or reboot"
+            )
         return Verdict("warn", f"cannot be asked ({gpu.faults['handle']})")
     silent = [name for name in MAIN_QUESTIONS if gpu.faults.get(name) in _HARD_FAULTS]
     if len(silent) > 1 and not any(name in values for name in MAIN_QUESTIONS.values()):

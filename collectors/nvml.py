@@ -48,6 +48,7 @@ LASTING = frozenset({Fault.NOT_SUPPORTED, Fault.NO_PERMISSION, Fault.FUNCTION_NO
 ENDS_GPU = frozenset({Fault.GPU_LOST, Fault.UNINITIALIZED})
 _FIRST_BACK_OFF_S, _MAX_BACK_OFF_S = 60.0, 600.0
 ASK_AGAIN_S = 3600.0
+MAX_UNCOUNTED = 16
 _MAX_EVENTS_PER_POLL = 64
 #: Beyond these a number is none: more than any GPU has, draws or counts, and within what a store takes.
 _MAX_C, _MAX_W, _MAX_MHZ, _MAX_MEMORY_BYTES, _MAX_COUNT = 150.0, 10_000.0, 10_000.0, 1 << 50, float(1 << 53)
@@ -122,11 +123,25 @@ class Nvml:
         except NvmlFault as fault:
             self._is_open = self._is_open and fault.fault is not Fault.UNINITIALIZED
             return Reading(fault.fault.value, str(fault))
-        reading = Reading(text=self._text, gpus=[self._gpu(index) for index in range(count)])
+        reading = Reading(text=self._text, gpus=self._gpus(count))
         self._drain_events(reading)
         if any(gpu.is_lost for gpu in reading.gpus):
             self._reopen_later()
         return reading
+
+    def _gpus(self, count: int) -> list[GpuReading]:
+        """All of them: a lost GPU may keep its index without being counted, and the last ones then stand beyond the count
+        (koordinator-sh/koordinator pull request 2706)."""
+        found: list[GpuReading] = []
+        end = count
+        while len(found) < end:
+            gpu = self._gpu(len(found))
+            has_failed = "handle" in gpu.faults
+            if has_failed and len(found) >= count:
+                break
+            found.append(gpu)
+            end = min(end + has_failed, count + MAX_UNCOUNTED)
+        return found
 
     def _open(self) -> None:
         if not self._is_open:

@@ -2,7 +2,7 @@
  *
  * FAKE_NVML names a fault, or @FILE: then the file's first word is read at each call, so that a test can change it.
  * Faults: ok, lost, lost_handle, one_less, mismatch, not_loaded, unsupported, hang, hang_init, xid, hot, rows, uninitialized, unknown,
- * garbage, recover, ecc.
+ * garbage, recover, ecc, unknown_handle, uncounted (GPU 3 keeps its index and is not counted).
  * GPU 3 is the faulty one. A hang lasts until the file names another fault.
  */
 #include <stdio.h>
@@ -52,12 +52,13 @@ nvmlReturn nvmlInit_v2(void) { return nvmlInitWithFlags(0); }
 nvmlReturn nvmlShutdown(void) { return OK; }
 const char *nvmlErrorString(nvmlReturn code) { (void)code; return "made-up error"; }
 nvmlReturn nvmlDeviceGetCount_v2(unsigned *count) {
-    *count = fault_is("one_less") ? GPUS - 1 : GPUS;
+    *count = fault_is("one_less") || fault_is("uncounted") ? GPUS - 1 : GPUS;
     return fault_is("uninitialized") ? UNINITIALIZED : OK;
 }
 nvmlReturn nvmlDeviceGetHandleByIndex_v2(unsigned index, nvmlDevice *device) {
     if (index >= GPUS) return INVALID;
     if (fault_is("lost_handle") && index == FAULTY) return LOST;
+    if ((fault_is("uncounted") || fault_is("unknown_handle")) && index == FAULTY) return UNKNOWN;
     /* A GPU that is gone shifts the ones behind it. */
     if (fault_is("one_less") && index >= FAULTY) index++;
     *device = (nvmlDevice)(long)(index + 1);

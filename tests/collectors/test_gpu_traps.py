@@ -53,6 +53,21 @@ def test_a_gpu_that_answers_no_question_is_not_well(collector):
     assert "answers no question" in node.text
 
 
+@pytest.mark.parametrize("fault", ["unknown_handle", "uncounted"])
+def test_a_gpu_without_a_handle_fails_the_node_and_hides_none_of_the_others(collector, tmp_path, fault):
+    samples, node = collector(fault).samples()
+    assert {sample.gpu for sample in samples} == {f"GPU-fake-{i}" for i in range(8) if i != 3} | {"index-3"}
+    assert (node.state, node.gpus) == ("fail", 8)
+    assert "cannot be asked" in node.text
+    chosen = tmp_path / "fault"
+    chosen.write_text("ok")
+    watched = collector(f"@{chosen}")
+    watched.samples()
+    chosen.write_text(fault)
+    samples, _ = watched.samples()
+    assert {sample.gpu: sample.state for sample in samples} == {f"GPU-fake-{i}": "lost" if i == 3 else "ok" for i in range(8)}
+
+
 def test_one_question_without_an_answer_is_no_fault():
     gpu = GpuReading(
         0, "u", {"utilization_percent": 90.0, "temperature_c": 60.0, "memory_used_bytes": 1}, {"power": Fault.UNKNOWN}

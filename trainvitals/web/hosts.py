@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 
 from trainvitals.web.view import RunView
 
@@ -13,6 +14,7 @@ _PART = re.compile(r"([^,\[\]]{1,200})(?:\[([0-9,\-]{1,4000})\])?([^,\[\]]{0,200
 _ADDRESS = re.compile(r"[0-9.]{7,15}|[0-9a-f:]{2,39}", re.ASCII)
 
 
+@lru_cache(maxsize=1 << 16)
 def short(name: str) -> str:
     """``GPU1.cluster.example`` -> ``gpu1``; an address stays whole."""
     lowered = name.strip().lower()
