@@ -295,6 +295,9 @@ class SupervisorSettings:
     resumed_behind: str = setting(
         "stop", "what to do when the trainer went on from an older step than it was told", choices=("stop", "say")
     )
+    rollback_within_s: float = setting(
+        3600.0, "a way back that was taken and not carried out within this time, because the supervisor died, is not carried out any more"
+    )
     when_stopped: str = setting(
         "wait", "after control stop: wait for a resume and start again, or exit", choices=("wait", "exit")
     )

@@ -71,6 +71,11 @@ class Desk:
             self.trouble(f"cannot ask the run to {action}", error)
             return None
 
+    def let_run(self, by: str, reason: str) -> bool:
+        """A pause or a stop that stands ends with a way back: else the new start would hold at its first step. Whether none stands."""
+        request = self.request()
+        return request is None or request.desired == "running" or self.ask("resume", by, reason) is not None
+
     def audit(self, kind: str, data: Mapping[str, object], by: str = ME) -> None:
         """One record."""
         try:

@@ -74,13 +74,14 @@ class Start:
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """A way back that a person asked for; ``id``: of the request."""
+    """A way back that a person asked for; ``id``: of the request. taken_ns: when the supervisor took it, UTC; 0 = not known."""
 
     id: str
     by: str
     reason: str
     to: str
     skip_samples: str = ""
+    taken_ns: int = 0
 
 
 @dataclass(frozen=True)
@@ -188,10 +189,10 @@ def from_document(raw: Mapping[str, Any]) -> History:
     known = {one.name for one in fields(Start)}
     starts = tuple(Start(**{name: value for name, value in one.items() if name in known}) for one in raw["starts"])
     own = {one.name for one in fields(History)} - {"starts", "curve", "wish"}
-    wish = raw.get("wish")
+    wish, of_wish = raw.get("wish"), {one.name for one in fields(Wish)}
     return History(
         starts=starts,
         curve=tuple((int(step), float(loss)) for step, loss in raw.get("curve", ())),
-        wish=Wish(**wish) if wish else None,
+        wish=Wish(**{name: value for name, value in wish.items() if name in of_wish}) if wish else None,
         **{name: raw[name] for name in own if name in raw},
     )

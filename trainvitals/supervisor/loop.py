@@ -71,6 +71,7 @@ class Supervisor:
             if self._history.held:
                 self._desk.tell("kept_held", f"still held: {holds.sentence(self._history, self._run.dir)}")
             self._adopt()
+            self._look_at_old_wish()
             try:
                 while True:
                     code = self.turn()
@@ -136,9 +137,8 @@ class Supervisor:
         if sentence and not self._healing.was_told:
             self._healing.was_told = True
             must_end = is_behind and self._settings.resumed_behind == "stop" and self._road.is_told(self._command)
-            self._desk.tell(
-                "resumed_elsewhere", sentence, severity="critical" if is_behind else "warning", step=running.start.first_step
-            )
+            severity = "critical" if is_behind else "warning"
+            self._desk.tell("resumed_elsewhere", sentence, severity=severity, step=running.start.first_step)
             if must_end:
                 self._end(running, "resumed_behind", f"{sentence}; ending it", "critical")
                 return
@@ -286,7 +286,7 @@ class Supervisor:
         if plan.refusal:
             self._hold(plan.refusal, "restart_failed")
             return None
-        if wish is not None and not self._let_run(wish):
+        if wish is not None and not self._desk.let_run(wish.by, f"rollback: {wish.reason}"):
             return None
         if plan.sentence:
             self._desk.tell("nodes", plan.sentence, nodes=plan.nodes, exclude=plan.exclude)
@@ -322,9 +322,8 @@ class Supervisor:
             "started", f"attempt {number} started ({reason}) {how}", step=step, attempt=number, resume_from=path, pid=own.pid, passed_over=dict(choice.skipped),
             log=str(log_of(self._run.dir, number)), usual_s=usual_s(self._history.starts[:-1], start.road), nodes=start.nodes, exclude=plan.exclude, hang_s=self._settings.hang_s,
         )  # fmt: skip
-        self._desk.audit(
-            "trainer_started", {"attempt": number, "resume_from": path, "step": step, "skip_samples": skip, "why": reason}
-        )
+        told = {"attempt": number, "resume_from": path, "step": step, "skip_samples": skip, "why": reason}
+        self._desk.audit("trainer_started", told)
         return None
 
     def _watch(self, start: Start, own: process.Process, mark: str) -> None:
@@ -344,12 +343,18 @@ class Supervisor:
                 f"that machine is gone for good, move {history.STATE_FILE} in {self._run.dir} away."
             )
         self._watch(last, own, mark)
-        self._desk.tell(
-            "adopted",
-            f"attempt {last.number} was started by a supervisor before this one",
-            attempt=last.number,
-            hang_s=self._settings.hang_s,
-        )
+        text = f"attempt {last.number} was started by a supervisor before this one"
+        self._desk.tell("adopted", text, attempt=last.number, hang_s=self._settings.hang_s)
+
+    def _look_at_old_wish(self) -> None:
+        """One that the supervisor before this one took long ago and never carried out: a trainer that goes on is left alone."""
+        running = self._running
+        why = wishes.too_old(self._history.wish, self._clock.time_ns(), self._settings.rollback_within_s)
+        if why and (running is None or running.start.ended_by_us or not running.is_alive):
+            self._hold(why, "restart_failed")
+        elif why:
+            self._remember(replace(self._history, wish=None))
+            self._desk.tell("refused", why, severity="warning")
 
     # -- parts --------------------------------------------------------------------------------------------------------
 
@@ -373,12 +378,6 @@ class Supervisor:
     def _save_wish(self, wish: history.Wish) -> None:
         self._remember(replace(self._history, wish=wish))
         self._desk.audit("rollback_taken", {"to": wish.to, "skip_samples": wish.skip_samples, "reason": wish.reason}, by=wish.by)
-
-    def _let_run(self, wish: history.Wish) -> bool:
-        """A pause or a stop that stands ends with the way back: else the new start would hold at its first step."""
-        request = self._desk.request()
-        is_free = request is None or request.desired == "running"
-        return is_free or self._desk.ask("resume", wish.by, f"rollback: {wish.reason}") is not None
 
     def _keep(self, start: Start, *, is_news: bool) -> None:
         now_s = self._clock.monotonic_s()

@@ -13,6 +13,7 @@ from trainvitals.control import files, supervised
 from trainvitals.control.records import ControlRequest
 from trainvitals.control.requests import Answer, WatchRequest
 from trainvitals.errors import ControlError, InputError
+from trainvitals.incidents.amounts import span
 from trainvitals.settings import RunSettings
 from trainvitals.supervisor.choice import named
 from trainvitals.supervisor.command import checked_skip
@@ -22,6 +23,8 @@ from trainvitals.supervisor.progress import Progress
 #: A way back that nobody took for so long was asked of the run as it was then, not as it is now.
 STALE_S = 600.0
 DAY_S = 86_400.0
+#: A clock that was set back by more than this tells nothing of how old a way back is.
+CLOCK_SLACK_S = 300.0
 
 
 def take(
@@ -83,7 +86,7 @@ def _checked(run: RunSettings, request: WatchRequest, store: HashStore, clock: C
     choice = named(path, store, clock, verify_s)
     if choice.report is None:
         raise InputError(choice.why)
-    return Wish(request.id, request.by, reason[:2_000], path, skip)
+    return Wish(request.id, request.by, reason[:2_000], path, skip, clock.time_ns())
 
 
 def _check_age(run: RunSettings, name: str, request: WatchRequest, clock: Clock) -> None:
@@ -103,6 +106,20 @@ def _check_age(run: RunSettings, name: str, request: WatchRequest, clock: Clock)
             f"It was asked {(now_s - asked_s) / 60:,.0f} minutes ago and nobody took it then; the run may have gone on since. Ask again if it "
             "still holds."
         )
+
+
+def too_old(wish: Wish | None, now_ns: int, within_s: float) -> str:
+    """Why a way back that an earlier supervisor took is not carried out any more, as a sentence; "" = it is, or there is none."""
+    if wish is None:
+        return ""
+    age_s = (now_ns - wish.taken_ns) / 1e9
+    if wish.taken_ns and -CLOCK_SLACK_S <= age_s <= within_s:
+        return ""
+    ago = span(age_s) + " ago" if wish.taken_ns and age_s > 0 else "nobody knows when"
+    return (
+        f"the way back to {printable(wish.to, 300)} that {wish.by} asked for was taken {ago} and never carried out, as the supervisor died; "
+        "the run may have gone on since, so it is not carried out now. Ask again if it still holds"
+    )
 
 
 def switched_off(run: RunSettings) -> str:
