@@ -39,17 +39,17 @@ def way_back(seen: Look) -> None:
             return
         if back.needs_load and (command := words.verify_command(run.recommended, "load")):
             st.text("Another checkpoint of this run holds damaged numbers. Load this one before a restart:")
-            st.code(command, language="bash", wrap_lines=True)
+            st.code(command, language=None, wrap_lines=True)
         elif back.needs_content and (command := words.verify_command(run.recommended)):
             st.text("Nothing has compared its bytes yet. Do that before a restart:")
-            st.code(command, language="bash", wrap_lines=True)
+            st.code(command, language=None, wrap_lines=True)
         if back.command.text:
             st.text(
                 "Only if that finds it sound, start the trainer again with:"
                 if back.needs_load
                 else "Start the trainer again with:"
             )
-            st.code(back.command.text, language="bash", wrap_lines=True)
+            st.code(back.command.text, language=None, wrap_lines=True)
         newer = words.rejected_lines(run)
         if newer:
             with st.expander("Why not a newer one", key="tv_why_not"):

@@ -147,33 +147,36 @@ def chart(seen: Look) -> None:
     )  # fmt: skip
     result = the_poller().curves(query)
     key = f"tv_curves_{turn}"
+    uirevision = f"{seen.run.name}/{by}/{span}/{turn}"
     if result is None or (not result.figure_json and not result.error):
         # Another window is being drawn: the one before stays on screen until it is there.
-        held = st.session_state.get("tv_last_figure")
-        st.text("Drawing …")
-        if held:
-            live_chart(held, key=key, height=CHART_HEIGHT, uirevision=f"{seen.run.name}/{by}/{span}/{turn}", offers_csv=True)
+        held_run, held = st.session_state.get("tv_last_figure", ("", ""))
+        with st.container(horizontal=True, vertical_alignment="center"):
+            st.text("Drawing …")
+            tools(seen)
+        sent_note(seen)
+        if held and held_run == seen.run.name:
+            live_chart(held, key=key, height=CHART_HEIGHT, uirevision=uirevision, offers_csv=True)
         return
     with st.container(horizontal=True, vertical_alignment="center"):
-        if result.error:
-            old = f"{fmt.span((seen.now_ns - result.taken_at_ns) / 1e9)} old" if result.taken_at_ns else "missing"
-            st.text(f"⚠ This curve is {old}: {result.error}")
         if start is not None or end is not None:
             later = f" As seen in attempt {until}: what later starts made is left out." if until is not None else ""
             st.text(f"{window_text(by, start, end, seen)}{later}")
             if zoomed is None:  # a zoomed chart brings its own button
                 st.button("Leave this window", key="tv_live", on_click=forget_window)
-        else:
+        elif not result.error:
             note = f" {fmt.zone_note(seen.zone, seen.now_ns).capitalize().replace('utc', 'UTC')}." if by == "time" else ""
             st.text(f"Live.{note} Drag to zoom; click a mark for its story.")
+        if result.error:
+            old = f"{fmt.span((seen.now_ns - result.taken_at_ns) / 1e9)} old" if result.taken_at_ns else "missing"
+            # The head of the page says why already.
+            st.text(f"⚠ This curve is {old}" + ("." if result.error == seen.snapshot.error else f": {result.error}"))
         tools(seen)
     sent_note(seen)
     if not result.figure_json:
         return
-    st.session_state["tv_last_figure"] = result.figure_json
-    events = live_chart(
-        result.figure_json, key=key, height=CHART_HEIGHT, uirevision=f"{seen.run.name}/{by}/{span}/{turn}", offers_csv=True
-    )  # fmt: skip
+    st.session_state["tv_last_figure"] = (seen.run.name, result.figure_json)
+    events = live_chart(result.figure_json, key=key, height=CHART_HEIGHT, uirevision=uirevision, offers_csv=True)
     follow(events.range, by)
     if events.click:
         st.session_state["tv_picked"] = (str(events.click.get("kind", "")), str(events.click.get("id", "")))

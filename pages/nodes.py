@@ -37,7 +37,7 @@ def bad_table(nodes: list[NodeSample], seen: Look) -> None:
             Record(
                 node.node,
                 (node.state.replace("_", " ") + (" (simulated)" if node.is_simulated else ""), node.node, node.text,
-                 fmt.age((seen.now_ns - node.time_ns) / 1e9), fmt.count(node.gpus), with_unit(node.utilization_mean_percent, "%"),
+                 fmt.age(max(1.0, (seen.now_ns - node.time_ns) / 1e9)), fmt.count(node.gpus), with_unit(node.utilization_mean_percent, "%"),
                  with_unit(node.temperature_max_c, "°C"), fmt.count(node.xid_last)),
                 tone(node.state),
             )
@@ -82,7 +82,7 @@ def detail(name: str, seen: Look) -> None:
     with st.container(key="tv-card-node"):
         simulated = " · simulated, no real machine" if node.is_simulated else ""
         st.text(
-            f"{node.node} · {node.state.replace('_', ' ')}{simulated} · last heard {fmt.age((seen.now_ns - node.time_ns) / 1e9)}"
+            f"{node.node} · {node.state.replace('_', ' ')}{simulated} · last heard {fmt.age(max(1.0, (seen.now_ns - node.time_ns) / 1e9))}"
         )
         if node.text:
             st.text(node.text)

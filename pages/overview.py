@@ -11,7 +11,7 @@ from trainvitals.charts.nodes import wall_payload
 from trainvitals.web import format as fmt
 from trainvitals.web.checkpoint_words import restart_note
 from trainvitals.web.draw import window_title
-from trainvitals.web.present import nodes_tile, tiles
+from trainvitals.web.present import nodes_tile, nothing_to_check, tiles
 from trainvitals.web.view import CurveQuery
 
 CHART_HEIGHT = 372
@@ -32,24 +32,27 @@ def chart_height() -> int:
     return CHART_HEIGHT - (SELECTOR_HEIGHT if len(the_poller().settings.runs) > 1 else 0)
 
 
-def chart(seen: Look) -> None:
-    is_waiting = seen.run.last_step is None
-    with st.container(key="tv-head-chart"):
-        title = "Curves" if is_waiting else window_title(seen.run, WINDOW_S, seen.now_ns)
-        st.text(f"{title} · {fmt.zone_note(seen.zone, seen.now_ns)} · click a mark for its story, drag to zoom")
-    if is_waiting:
+def chart(seen: Look) -> bool:
+    """The curve of the last half hour; False when there is none to look at."""
+    if seen.run.last_step is None:
+        with st.container(key="tv-head-chart"):
+            st.text("Curves")
         st.text(WAITING)
-        return
+        return False
+    with st.container(key="tv-head-chart"):
+        title = window_title(seen.run, WINDOW_S, seen.now_ns)
+        st.text(f"{title} · {fmt.zone_note(seen.zone, seen.now_ns)} · click a mark for its story, drag to zoom")
     query = CurveQuery(
         seen.run.name, ("loss", "grad_norm", "throughput"), by="time", theme=theme(), last_s=WINDOW_S, compact=True
     )
     result = the_poller().curves(query)
     if result is None:
         st.text("Drawing …")
-        return
+        return True
     if result.error:
         age = f"The curve is {fmt.span((seen.now_ns - result.taken_at_ns) / 1e9)} old" if result.taken_at_ns else "No curve yet"
-        st.text(f"⚠ {age}: {result.error}")
+        # The head of the page says why already.
+        st.text(f"⚠ {age}" + ("." if result.error == seen.snapshot.error else f": {result.error}"))
     if result.figure_json:
         events = live_chart(
             result.figure_json, key="tv_overview_chart", height=chart_height(), label="loss, grad norm and throughput"
@@ -57,6 +60,7 @@ def chart(seen: Look) -> None:
         if events.click and events.click.get("kind") == "finding":
             st.session_state["tv_finding"] = events.click.get("id")
             st.switch_page("curves.py", query_params={"run": seen.run.name})
+    return bool(result.figure_json)
 
 
 def incident_link(seen: Look) -> None:
@@ -74,14 +78,13 @@ def incident_link(seen: Look) -> None:
 
 def checks(seen: Look) -> None:
     with st.container(key="tv-head-checks", horizontal=True, vertical_alignment="center"):
-        st.text("Check in this order" if seen.run.checks else "Nothing to check")
+        st.text("Check in this order" if seen.run.checks else "Checks")
         incident_link(seen)
     if seen.run.checks:
         check_list(seen.run.checks, key="tv_checks")
         return
     with st.container(key="tv-quiet"):
-        is_open = any(one.is_open for one in seen.run.incidents)
-        st.text("No check belongs to what is open; the incident says what it is." if is_open else "Nothing is open.")
+        st.text(nothing_to_check(seen.snapshot, seen.run, seen.now_ns))
         recent = seen.run.findings[:6]
         if recent:
             st.text("Latest marks:")
@@ -97,8 +100,8 @@ def middle() -> None:
         return
     left, right = st.columns([2.7, 1])
     with left, st.container(key="tv-card-chart"):
-        chart(seen)
-    with right, st.container(key="tv-card-checks", height=chart_height() + 48, border=False):
+        is_drawn = chart(seen)
+    with right, st.container(key="tv-card-checks", height=chart_height() + 48 if is_drawn else "content", border=False):
         checks(seen)
 
 

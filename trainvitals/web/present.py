@@ -218,6 +218,19 @@ def _checkpoint_tile(run: RunView, now_ns: int) -> dict[str, Any]:
     return {"label": label, "value": fmt.step(newest.step), "context": f"{level}{when}"}
 
 
+def nothing_to_check(snapshot: Snapshot, run: RunView, now_ns: int) -> str:
+    """Why there are no checks. What nobody looks at is not well: it is not known."""
+    if snapshot.error:
+        return "What is open now is not known: the store cannot be read."
+    if verdict_now(snapshot, run, now_ns).word is VerdictWord.UNKNOWN:
+        return (
+            "The checks begin with the first step." if run.last_step is None else "What is open now is not known: nobody looks."
+        )
+    if any(one.is_open for one in run.incidents):
+        return "No check belongs to what is open; the incident says what it is."
+    return "Nothing is open, so there is nothing to check."
+
+
 def nodes_tile(nodes: Sequence[NodeSample], now_ns: int | None = None) -> dict[str, Any]:
     """How many nodes report, which one does not, and how many are not well. now_ns: None = say no ages."""
     if not nodes:

@@ -1,4 +1,4 @@
-// Records below each other: columns where there is room, a block for each record on a phone. Text wraps, and can be marked and copied.
+// Records below each other: columns where there is room, a block for each record where there is not. Text wraps, and can be marked and copied.
 
 const KINDS = new Set(["lead", "name", "text", "short", "number"]);
 const OPENS = new Set(["lead", "name"]);
