@@ -32,7 +32,7 @@ def listed(
     # A node that answers for all its GPUs knows no others: older samples are of GPUs that were taken out.
     whole = {one.node for one in shown if one.state != "silent" and one.gpus and one.gpus <= len(fresh[one.node])}
     names = {one.node for one in shown}
-    kept = [gpu for gpu in gpus if gpu.node in names and (gpu.node not in whole or gpu in fresh[gpu.node])]
+    kept = [gpu for gpu in gpus if gpu.node in names and (gpu.node not in whole or now_ns - gpu.time_ns <= silent_after_s * 1e9)]
     return tuple(sorted(shown, key=lambda one: one.node)), tuple(kept)
 
 
@@ -50,6 +50,8 @@ def _without_renamed(
     nodes: Sequence[NodeSample], held: dict[str, list[GpuSample]], fresh: dict[str, list[GpuSample]]
 ) -> list[NodeSample]:
     """Without names that a machine had before: its GPUs report under another one now."""
+    if all(one.state != "silent" for one in nodes):
+        return list(nodes)
     owner = {gpu.gpu: name for name, found in fresh.items() for gpu in found if not gpu.gpu.startswith("index-")}
     return [
         one
@@ -81,7 +83,7 @@ def _of_runs(nodes: Sequence[NodeSample], runs: Sequence[RunView], now_ns: int) 
     is_all_told = bool(running) and all(used[run.name] for run in running)
     return [
         *(
-            replace(one, run=one.run or known.get(one.node, ""))
+            one if one.run or one.node not in known else replace(one, run=known[one.node])
             for one in nodes
             if not (
                 is_all_told
