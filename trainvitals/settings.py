@@ -120,7 +120,7 @@ def load(path: str | Path | None = None, environ: Mapping[str, str] | None = Non
     Raises ``SettingsError`` naming file, key and what to do.
     """
     env = os.environ if environ is None else environ
-    chosen = path or env.get(CONFIG_VARIABLE)
+    chosen = path or env.get(CONFIG_VARIABLE) or None
     if chosen is None and Path("trainvitals.toml").is_file():
         chosen = "trainvitals.toml"
     raw: dict[str, Any] = {}

@@ -15,9 +15,10 @@ MAX_PORT = 65_535
 SECONDS = (0.001, 31_536_000.0)
 
 
-def setting(default: Any, help: str, *, choices: tuple[str, ...] = (), is_shown: bool = True) -> Any:
-    """``is_shown=False``: the value is left out of a ``repr``, because it may be a secret."""
-    metadata = {"help": help, "choices": choices}
+def setting(default: Any, help: str, *, choices: tuple[str, ...] = (), is_shown: bool = True, may_be_zero: bool = False) -> Any:
+    """``is_shown=False``: the value is left out of a ``repr``, because it may be a secret. ``may_be_zero``: a number that is no whole
+    one and has a meaning at 0, which its help tells; a whole one may always be 0."""
+    metadata = {"help": help, "choices": choices, "may_be_zero": may_be_zero}
     if isinstance(default, (list, dict, tuple)):
         return field(default_factory=lambda: default, metadata=metadata, repr=is_shown)
     return field(default=default, metadata=metadata, repr=is_shown)
@@ -58,6 +59,8 @@ def read_value(declared: Any, value: Any, where: str) -> Any:
         ok, wanted = value <= most, f"a whole number from 0 to {most}"
     elif ok and isinstance(default, float) and declared.name.endswith("_s"):
         ok, wanted = SECONDS[0] <= value <= SECONDS[1], f"a number of seconds from {SECONDS[0]:g} to {SECONDS[1]:.0f}"
+    if isinstance(default, float) and declared.metadata.get("may_be_zero"):
+        ok, wanted = ok or (value == 0 and not isinstance(value, bool)), f"0 or {wanted}"
     choices = declared.metadata.get("choices") or ()
     if ok and choices and value not in choices:
         ok, wanted = False, "one of " + ", ".join(choices)

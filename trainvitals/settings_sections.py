@@ -127,6 +127,7 @@ class IncidentSettings:
     mend_s: float = setting(
         600.0,
         "seconds that one phase of a supervisor's restart has, or twice its usual time, before anybody is told of the death; 0 = none",
+        may_be_zero=True,
     )
     mend_max_s: float = setting(
         3600.0, "seconds without a step after which a death or a hang is told whatever the supervisor says"
@@ -157,11 +158,13 @@ class WatchSettings:
     checkpoint_content: str = setting(
         "all", "checkpoints whose every byte is read and compared (level content)", choices=("all", "newest", "off")
     )
-    checkpoint_mb_per_s: float = setting(200.0, "MB/s read for that, except of the newest, which is read at once; 0 = no limit")
+    checkpoint_mb_per_s: float = setting(
+        200.0, "MB/s read for that, except of the newest, which is read at once; 0 = no limit", may_be_zero=True
+    )
     checkpoint_load: str = setting(
         "newest", "checkpoints that are loaded in a child process (level load)", choices=("newest", "off")
     )
-    checkpoint_recheck_days: float = setting(7.0, "days after which the content is compared again, 0 = never")
+    checkpoint_recheck_days: float = setting(7.0, "days after which the content is compared again, 0 = never", may_be_zero=True)
     heartbeat_s: float = setting(2.0, "seconds between two heartbeats of the watchdog")
     pin_safe_checkpoint: bool = setting(True, "keep the safe checkpoint from the trainer's deletion while an incident is open")
     pin_keep_hours: float = setting(6.0, "hours that it is kept after the incident has closed, unless a newer one is safe")
@@ -296,7 +299,8 @@ class SupervisorSettings:
         "stop", "what to do when the trainer went on from an older step than it was told", choices=("stop", "say")
     )
     rollback_within_s: float = setting(
-        3600.0, "a way back that was taken and not carried out within this time, because the supervisor died, is not carried out any more"
+        3600.0,
+        "a way back that was taken and not carried out within this time, because the supervisor died, is not carried out any more",
     )
     when_stopped: str = setting(
         "wait", "after control stop: wait for a resume and start again, or exit", choices=("wait", "exit")
@@ -310,8 +314,10 @@ class SupervisorSettings:
     )
     slurm_nodes: int = setting(0, "nodes that a start needs; 0 = as many as the first one had")
     slurm_poll_s: float = setting(15.0, "seconds between two looks at Slurm")
-    limit_info_s: float = setting(3600.0, "seconds before the job's time limit at which it is said; 0 = not")
-    limit_warning_s: float = setting(900.0, "seconds before the job's time limit at which it is said again; 0 = not")
+    limit_info_s: float = setting(3600.0, "seconds before the job's time limit at which it is said; 0 = not", may_be_zero=True)
+    limit_warning_s: float = setting(
+        900.0, "seconds before the job's time limit at which it is said again; 0 = not", may_be_zero=True
+    )
     save_before_limit: bool = setting(True, "ask the trainer for a checkpoint shortly before the job's time limit")
 
 
