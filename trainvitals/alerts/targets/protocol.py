@@ -21,7 +21,7 @@ MAX_ERROR = 250
 #: Of an answer that was cut off somewhere: its end may be the beginning of a secret.
 _CUT_OFF = 300
 #: One code of Feishu stands for "bad request" and for this; the words tell them apart.
-_PASSING_WORDS = ("frequency limited", "freq out of limit", "too fast", "too many requests", "over limit")
+_PASSING_WORDS = ("frequency limited", "freq out of limit", "too fast", "too many request", "over limit")
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,15 +79,21 @@ def by_status(answer: Answer) -> Verdict:
 
 
 def by_code(answer: Answer, name: str, passing: frozenset[int]) -> Verdict:
-    """For services that answer 200 to everything and say in the body, under ``name``, what became of it: 0 is delivered."""
+    """For services that answer 200 to everything and say in the body, under ``name``, what became of it: 0 is delivered. Some say with
+    400 that they are asked too often (Feishu: ccfos/nightingale issue 1437): that passes, too."""
     verdict = by_status(answer)
-    if verdict.outcome != DELIVERED:
+    is_refusal = verdict.outcome == PERMANENT and not answer.error and 400 <= answer.status < 500
+    if verdict.outcome != DELIVERED and not is_refusal:
         return verdict
     try:
         said = json.loads(answer.body.decode("utf-8", "replace"))
     except (ValueError, RecursionError):
         said = None
     code = said.get(name) if isinstance(said, dict) else None
+    if is_refusal:
+        words = str(said.get("msg") or said.get("errmsg") or "").lower() if isinstance(said, dict) else ""
+        is_asked_less = isinstance(code, int) and (code in passing or any(one in words for one in _PASSING_WORDS))
+        return Verdict(RETRY, verdict.error) if is_asked_less else verdict
     if code == 0 and not isinstance(code, bool):
         return verdict
     if isinstance(code, bool) or not isinstance(code, int):
