@@ -214,8 +214,8 @@ class Parser:
             self._take_all(self._grammar.idle(), end, records, True)
         self._tell_faults(told, records)
 
-    def _tell_faults(self, events: Iterable[Event], records: list[Step | Event]) -> None:
-        records.extend(self._numbered(event, self._fault_origin) for event in events)
+    def _tell_faults(self, events: Iterable[Event], records: list[Step | Event], attempt: int | None = None) -> None:
+        records.extend(self._numbered(event, self._fault_origin, attempt) for event in events)
 
     def _line(self, line: str, end: int, records: list[Step | Event]) -> None:
         grammar = self._grammar or self._find(line, end, records)
@@ -302,14 +302,14 @@ class Parser:
         if verdict is Verdict.REPEATED:
             self._counts["repeated_steps"] += 1
             return
-        told = () if is_earlier else self._faults.step_seen()
-        if told:
-            self._tell_faults(told, records)
-        number = self._tracker.number
-        if verdict is Verdict.NEW_ATTEMPT:
+        is_new = verdict is Verdict.NEW_ATTEMPT
+        before = self._tracker.number - is_new
+        if not is_earlier:  # nobody survived what the start before ended in
+            self._tell_faults(self._faults.step_seen(is_new_start=is_new and before > 0), records, before)
+        if is_new:
             records.append(self._attempt_start(record, end))
-        values = self._extras.limited(record.values)
-        records.append(Step(record.step, number, record.time_ns, values, record.nonfinite, record.time_estimated))
+        attempt, values = self._tracker.number, self._extras.limited(record.values)
+        records.append(Step(record.step, attempt, record.time_ns, values, record.nonfinite, record.time_estimated))
 
     def _attempt_start(self, first: Step, end: int) -> Event:
         number = self._tracker.number
@@ -332,10 +332,10 @@ class Parser:
             source=str(data["source"]), text=text, data=data,
         )  # fmt: skip
 
-    def _numbered(self, event: Event, origin: str) -> Event:
+    def _numbered(self, event: Event, origin: str, attempt: int | None = None) -> Event:
         """With attempt, source and an id that is a function of the file's bytes. Faults number themselves."""
         event = without_secrets(event)
-        number = None if self._tracker.is_between else self._tracker.number
+        number = (None if self._tracker.is_between else self._tracker.number) if attempt is None else attempt or None
         start = self._hook_rewind if self._hook_key is not None else self._rewind or 0
         identifier = event_id(event.kind, origin, event.id or self._event_numbers.name(event, origin, start))
         return replace(event, attempt=number, id=identifier, source="log" if self._hook is None else "hook")

@@ -113,9 +113,9 @@ class Faults:
             events += self._tell()
         return events
 
-    def step_seen(self) -> list[Event]:
-        """Training goes on: the burst is over."""
-        events = self._tell(survived=True) if self._seen else []
+    def step_seen(self, *, is_new_start: bool = False) -> list[Event]:
+        """Training goes on: the burst is over, and was survived unless the trainer had to be started again."""
+        events = self._tell(survived=not is_new_start) if self._seen else []
         if self._told:
             self._told.clear()
         if self._tracebacks:
