@@ -168,7 +168,7 @@ class BreakerDetector(FamilyDetector):
 
     def _incident(self) -> IncidentSeen | None:
         incident, loss = self._loss.incident, self._loss
-        if incident is None or incident.get("is_return"):
+        if incident is None or incident.get("is_return") or loss.habit.has_healed(loss.points, incident):
             return None
         has_progress = loss.initial is not None and loss.initial > incident["level"]
         return IncidentSeen(

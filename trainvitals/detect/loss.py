@@ -47,7 +47,7 @@ class LossDetector(FamilyDetector):
     rules = ("loss_spike", "loss_divergence", "loss_level_shift", "loss_outlier")
     STATE = (
         "ledger", "baseline", "scale", "level", "sigma", "z", "initial", "is_warm", "recent_median", "incident", "points",
-        "returns", "_before_drop", "_first_values", "_first_step", "_recent", "_recent_z", "_medians", "_outliers_at", "_collapsed_count", "_habit",
+        "returns", "_before_drop", "_first_values", "_first_step", "_recent", "_recent_z", "_medians", "_outliers_at", "_collapsed_count", "habit",
     )  # fmt: skip
 
     def __init__(self, context: Context, tuned: Tuned) -> None:
@@ -92,7 +92,7 @@ class LossDetector(FamilyDetector):
         self._medians: deque[float] = deque(maxlen=max(2, self._page_after // 2))
         self._outliers_at: deque[int] = deque(maxlen=self._collapse_after)
         self._collapsed_count = 0
-        self._habit = SpikeHabit()
+        self.habit = SpikeHabit()
 
     def on_step(self, step: Step) -> None:
         value = self.context.loss
@@ -242,7 +242,7 @@ class LossDetector(FamilyDetector):
         level, first_step = incident["level"], incident["first_step"]
         self.ledger.open_finding(
             "loss_spike",
-            Severity.INFO if self._habit.covers(self.points, incident["peak_median"] - level) else Severity.WARNING,
+            Severity.INFO if self.habit.is_usual(self.points, incident) else Severity.WARNING,
             f"loss {format_change(level, max(self._recent))} since step {format_step(first_step)}",
             first_step=first_step,
             value=max(self._recent),
@@ -322,13 +322,12 @@ class LossDetector(FamilyDetector):
             return
         is_back = (typical - incident["level"]) / incident["sigma"] < self._clear_z or self.scale.is_negligible(typical)
         if is_back and age >= 3:
-            if age < self._page_after:
-                self._habit.healed(self.points, incident["peak_median"] - incident["level"])
+            self.habit.healed(self.points, incident)
             self._end_incident(f"; back to {format_value(typical)} at step {format_step(step.step)}")
             return
         self._judge_severity(typical)
         self._medians.append(typical)
-        if age >= self._page_after:
+        if age >= self._page_after and not self.habit.has_healed(self.points, incident):
             self._judge_recovery(incident, typical)
         ledger = self.ledger
         limit = self._rebase_shifted_after if "loss_divergence" not in ledger.open else self._rebase_diverged_after
@@ -340,7 +339,7 @@ class LossDetector(FamilyDetector):
         lost = self.lost_progress(typical)
         incident = self.incident
         assert incident is not None
-        if self._habit.covers(self.points, incident["peak_median"] - incident["level"]):
+        if self.habit.is_usual(self.points, incident):
             return
         spike = self.ledger.open.get("loss_spike")
         if spike is not None and spike.severity is Severity.INFO:
