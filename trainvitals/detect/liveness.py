@@ -107,7 +107,8 @@ class LivenessDetector(FamilyDetector):
             self._suspected_ns, self._suspected_step = event.time_ns, self.context.step
             self._suspected_in_pause = self.context.is_paused
         if is_news or is_better:
-            self._suspected, self._suspected_class = text or kind.replace("_", " "), kind
+            before = f"{self._suspected}; then " if self._suspected and self._suspected_class == LAST_WORDS else ""
+            self._suspected, self._suspected_class = before + (text or kind.replace("_", " ")), kind
             if kind != LAST_WORDS:  # that a run which may be dead makes no steps is no second trouble
                 self.context.is_ended = True
 
