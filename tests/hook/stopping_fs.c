@@ -2,6 +2,7 @@
    (SIGSTOP) is what a hung file server is to its clients. Usage: stopping_fs BACKING MOUNTPOINT -f */
 #define FUSE_USE_VERSION 31
 #define _GNU_SOURCE
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <fuse.h>
@@ -56,12 +57,21 @@ static int fs_release(const char *path, struct fuse_file_info *info) {
     return RESULT(close((int)info->fh));
 }
 
+static int fs_readdir(const char *path, void *buffer, fuse_fill_dir_t fill, off_t offset, struct fuse_file_info *info,
+                      enum fuse_readdir_flags flags) {
+    (void)offset, (void)info, (void)flags;
+    DIR *directory = opendir(REAL(path));
+    if (!directory) return -errno;
+    for (struct dirent *entry; (entry = readdir(directory));) fill(buffer, entry->d_name, NULL, 0, 0);
+    return RESULT(closedir(directory));
+}
+
 static int fs_mkdir(const char *path, mode_t mode) { return RESULT(mkdir(REAL(path), mode)); }
 static int fs_unlink(const char *path) { return RESULT(unlink(REAL(path))); }
 
 static const struct fuse_operations operations = {
     .getattr = fs_getattr, .open = fs_open, .create = fs_create, .read = fs_read, .write = fs_write,
-    .release = fs_release, .mkdir = fs_mkdir, .unlink = fs_unlink,
+    .release = fs_release, .mkdir = fs_mkdir, .unlink = fs_unlink, .readdir = fs_readdir,
 };
 
 int main(int count, char **arguments) {

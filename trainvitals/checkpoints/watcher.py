@@ -55,6 +55,8 @@ class CheckpointWatcher:
         self._progress_told = (0.0, 0)
         self.errors = 0
         self.text = ""
+        #: What is being asked of the file system now, or was last: who waits for a scan that hangs can say where.
+        self.where = ""
 
     @property
     def reports(self) -> list[CheckpointReport]:
@@ -123,6 +125,7 @@ class CheckpointWatcher:
         listings: dict[str, Listing] = {}
         gone: set[str] = set()
         for directory in self._directories:
+            self.where = printable(directory)
             try:
                 paths = discovery.find_now(directory)
             except Vanished:
@@ -139,6 +142,7 @@ class CheckpointWatcher:
                 continue
             known_here = [path for path in self._known if path.startswith(directory + os.sep) and path not in paths]
             for path in (*paths, *self._without_unmounted(known_here, paths)):
+                self.where = printable(path)
                 try:
                     listings[path] = files.listing(path)
                 except Vanished:
@@ -205,6 +209,7 @@ class CheckpointWatcher:
                 self._trouble(f"{printable(known.path)}: {files.fault(error)}.")
 
     def _judge_one(self, known: Known, seen: Listing, newest_ns: int) -> None:
+        self.where = printable(known.path)
         now_s = self._clock.monotonic_s()
         if not life.wants_judgement(known, now_s, self._patience):
             return

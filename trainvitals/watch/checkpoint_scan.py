@@ -13,6 +13,9 @@ from trainvitals.records import CheckpointReport, ResumeChoice
 
 #: Scans in a row that could not read something before it is told: network file systems hiccup.
 TROUBLED_SCANS = 3
+#: A look that has not come back for so long is told: a file system that hangs gives no error, it gives nothing. A look at very many
+#: files on a slow one takes less; what a look finds afterwards counts as ever.
+HUNG_S = 120.0
 
 
 class Watcher(Protocol):
@@ -65,6 +68,7 @@ class CheckpointScanner:
         self._is_running = False
         self._due_s = clock.monotonic_s()
         self._troubled_scans = 0
+        self._started_s = 0.0
 
     def restore(self, state: dict[str, Any]) -> None:
         """Go on where a committed scan ended."""
@@ -75,11 +79,17 @@ class CheckpointScanner:
         self._watcher.advise(wanted, step_s)
 
     def poll(self) -> Scan | None:
-        """The result of a scan that has ended, if there is one; starts the next when it is due."""
+        """The result of a scan that has ended, if there is one; starts the next when it is due.
+
+        While one hangs: a scan without reports whose ``error`` says so.
+        """
         with self._lock:
             scan, self._done = self._done, None
+            if self._is_running and scan is None and self._clock.monotonic_s() - self._started_s >= HUNG_S:
+                return Scan((), None, self._hung())
             start = not self._is_running and self._clock.monotonic_s() >= self._due_s
             self._is_running = self._is_running or start
+            self._started_s = self._clock.monotonic_s() if start else self._started_s
         if start:
             if self._in_thread:
                 threading.Thread(target=self._scan, name="checkpoint-scan", daemon=True).start()
@@ -104,6 +114,14 @@ class CheckpointScanner:
             self._done = scan
             self._is_running = False
             self._due_s = self._clock.monotonic_s() + self._period_s
+
+    def _hung(self) -> str:
+        """The same words each time: they are told once."""
+        where = str(getattr(self._watcher, "where", ""))
+        return (
+            f"the look at {where or 'their directories'} has not come back for {HUNG_S / 60:.0f} minutes: the file system there hangs, "
+            "or is very slow. Look whether it answers (ls, df). Steps are judged all the same; no checkpoint is verified meanwhile"
+        )
 
     def _trouble(self) -> str:
         """What the watcher could not read, when that lasts: a directory that was mistyped, or is not mounted."""

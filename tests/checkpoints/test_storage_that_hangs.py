@@ -1,0 +1,168 @@
+"""A file system below the checkpoints that answers nothing: detection goes on and says so; the command ends with a sentence."""
+
+import contextlib
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from contextlib import closing
+from pathlib import Path
+
+import checkpoint_makers as make
+import pytest
+
+from trainvitals.checkpoints import CheckpointWatcher
+from trainvitals.clock import ManualClock
+from trainvitals.errors import StoreUnavailable
+from trainvitals.hook import Recorder
+from trainvitals.store.sqlite import SqliteStore
+from trainvitals.watch.checkpoint_scan import HUNG_S, CheckpointScanner
+
+ROOT = Path(__file__).resolve().parents[2]
+PATIENCE_S = 60.0
+
+
+def until(what, then=None):
+    deadline_s = time.monotonic() + PATIENCE_S
+    while not what():
+        assert time.monotonic() < deadline_s, then() if then else "it did not come"
+        time.sleep(0.02)
+
+
+@pytest.fixture(scope="module")
+def stopping_fs(tmp_path_factory):
+    if not os.access("/dev/fuse", os.R_OK | os.W_OK):
+        pytest.skip("this machine has no /dev/fuse")
+    if shutil.which("fusermount3") is None or not Path("/usr/include/fuse3/fuse.h").exists():
+        (pytest.fail if os.environ.get("CI") else pytest.skip)("needs the Debian packages fuse3 and libfuse3-dev")
+    program = tmp_path_factory.mktemp("fuse") / "stopping_fs"
+    source = ROOT / "tests" / "hook" / "stopping_fs.c"
+    command = [os.environ.get("CC", "cc"), "-O1", "-D_FILE_OFFSET_BITS=64", "-I/usr/include/fuse3", str(source)]
+    subprocess.run([*command, "-o", str(program), "-lfuse3", "-lpthread"], check=True, capture_output=True)
+    return program
+
+
+@pytest.fixture
+def storage(stopping_fs, tmp_path):
+    """(mount point with a checkpoint in it, process id of its server)."""
+    behind, mount = tmp_path / "behind", tmp_path / "mount"
+    mount.mkdir()
+    make.huggingface(behind, 100)
+    server = subprocess.Popen([stopping_fs, behind, mount, "-f"], stderr=subprocess.PIPE)
+    try:
+        until(lambda: server.poll() is not None or str(mount) in Path("/proc/self/mountinfo").read_text())
+        if server.poll() is not None:
+            pytest.skip(f"this machine mounts no FUSE file system: {server.stderr.read().decode(errors='replace')[-200:]}")
+        yield mount, server.pid
+    finally:
+        if server.poll() is None:
+            server.send_signal(signal.SIGCONT)
+            subprocess.run(["fusermount3", "-u", "-z", str(mount)], check=False, capture_output=True)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                server.wait(5)
+            server.kill()
+        server.wait()
+        server.stderr.close()
+
+
+class Hangs:
+    """A watcher whose scan comes back when it is let go."""
+
+    where = "/data/run/step-500"
+    reports = ()
+
+    def __init__(self):
+        self.go_on = threading.Event()
+
+    def scan(self):
+        self.go_on.wait(PATIENCE_S)
+        return []
+
+    def advise(self, wanted, step_s): ...
+
+    def to_state(self):
+        return {}
+
+    def restore(self, state): ...
+
+
+def test_a_look_that_does_not_come_back_is_told_in_the_same_words_until_it_does():
+    clock, watcher = ManualClock(), Hangs()
+    scanner = CheckpointScanner(watcher, clock, 10.0)
+    assert scanner.poll() is None
+    clock.advance(HUNG_S - 1.0)
+    assert scanner.poll() is None
+    clock.advance(1.0)
+    first = scanner.poll()
+    clock.advance(3600.0)
+    assert scanner.poll() == first
+    assert "/data/run/step-500 has not come back" in first.error
+    assert (first.reports, first.state) == ((), None)
+    watcher.go_on.set()
+    ended = []
+    until(lambda: ended.extend(one for one in [scanner.poll()] if one and not one.error) or ended)
+    assert ended[-1].state == {}
+
+
+def test_the_real_watcher_says_where_it_waits(storage, tmp_path):
+    mount, server = storage
+    clock = ManualClock()
+    watcher = CheckpointWatcher([str(mount)], clock)
+    scanner = CheckpointScanner(watcher, clock, 10.0)
+    seen = []
+    until(lambda: seen.extend(filter(None, [scanner.poll()])) or seen)
+    assert [report.step for report in seen[0].known] == [100]
+    os.kill(server, signal.SIGSTOP)
+    try:
+        clock.advance(20.0)
+        scanner.poll()
+        clock.advance(HUNG_S)
+        scan = scanner.poll()
+        assert str(mount) in scan.error
+        assert "has not come back for 2 minutes" in scan.error
+    finally:
+        os.kill(server, signal.SIGCONT)
+    seen.clear()
+    until(lambda: seen.extend(one for one in [scanner.poll()] if one and not one.error) or seen)
+
+
+def events(directory, kind):
+    try:
+        with closing(SqliteStore(directory / "store.db", read_only=True)) as store:
+            return store.events("r", [kind], 0, 2**62)
+    except StoreUnavailable:
+        return []  # it is being made
+
+
+def test_watch_goes_on_detecting_while_the_storage_of_the_checkpoints_hangs(storage, tmp_path):
+    mount, server = storage
+    run_dir, errors, chance = tmp_path / "run", tmp_path / "errors", random.Random(3)
+    run_dir.mkdir()
+    (tmp_path / "trainvitals.toml").write_text(
+        f'store = "sqlite://{tmp_path}/store.db"\n[[runs]]\nname = "r"\ndir = "{run_dir}"\ncheckpoints = ["{mount}"]\n[watch]\npoll_s = 0.05\n'
+        "checkpoint_scan_s = 1\n"
+    )
+    code = (
+        "import sys; from trainvitals.watch import checkpoint_scan; checkpoint_scan.HUNG_S = 1.0\n"
+        "from trainvitals.__main__ import main; sys.exit(main(sys.argv[1:]))"
+    )
+    command = [sys.executable, "-c", code, "watch", "--run", "r", "--config", str(tmp_path / "trainvitals.toml")]
+    with Recorder(str(run_dir), run="r") as recorder, errors.open("wb") as said:
+        watch = subprocess.Popen(command, stderr=said, env={**os.environ, "PYTHONPATH": str(ROOT)})
+        try:
+            for step in range(150):
+                recorder.log(step, loss=2.0 + chance.gauss(0, 0.01))
+            until(lambda: (tmp_path / "store.db").exists() and events(tmp_path, "checkpoint"), errors.read_text)
+            os.kill(server, signal.SIGSTOP)
+            until(lambda: any("has not come back" in event.text for event in events(tmp_path, "watch")), errors.read_text)
+            for step in range(150, 160):
+                recorder.log(step, loss=float("nan"))
+            until(lambda: any(event.data.get("rule") == "loss_nonfinite" for event in events(tmp_path, "finding")), errors.read_text)
+        finally:
+            os.kill(server, signal.SIGCONT)
+            watch.terminate()
+            assert watch.wait(30) == 0
