@@ -110,6 +110,8 @@ class RollupDriver:
         horizon_ns = self._clock.time_ns() - GRACE_NS - round(max(0.0, self._waiting_s()) * 1e9)
         if self._done is None:
             self._done = self._kept()
+        # A clock that was ahead and is right again has closed windows whose rows were still to come.
+        self._done = {name: min(end_ns, _floor(horizon_ns, TRAIN_ROLLUPS[name])) for name, end_ns in self._done.items()}
         dirty = self._dirty_hours(horizon_ns)
         written = 0
         for hour_ns, key in dirty[:HOURS_PER_CALL]:
@@ -230,6 +232,10 @@ class NodeRollupDriver:
         horizon_ns = self._clock.time_ns() - GRACE_NS - round(max(0.0, self._waiting_s()) * 1e9)
         end_ns = _floor(horizon_ns, NODE_ROLLUP_NS)
         done_ns = self.done_ns()
+        if done_ns is not None and done_ns > end_ns + LATE_WINDOWS * NODE_ROLLUP_NS:
+            # A clock was ahead and is right again: on from the newest window that is there, not from where it had skipped to.
+            done_ns = self._summarised_by_others_ns(end_ns) or end_ns - 24 * HOUR_NS
+            self._sink.commit([], {self.KEY: str(done_ns).encode()})
         if done_ns is None or end_ns > done_ns:
             done_ns = max(done_ns or 0, self._summarised_by_others_ns(end_ns)) or None
         if done_ns is None:
