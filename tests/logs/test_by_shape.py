@@ -173,6 +173,53 @@ def test_a_step_that_is_printed_in_thousands_is_counted_on_by_its_interval():
     assert [step for step, _ in steps_of(text)] == list(range(600, 2001, 200))
 
 
+def test_a_step_on_a_line_of_its_own_belongs_to_the_loss_below_it():
+    text = ""
+    for step in range(100, 900, 100):
+        text += f"2026-01-02 03:04:{step // 100:02d} - INFO - Step {step} -- Training Metrics\n"
+        text += f"2026-01-02 03:04:{step // 100:02d} - INFO - |-- Loss: {9 - step / 1000}\n2026-01-02 03:04:05 - INFO - |-- Learning Rate: 3e-06\n"
+        text += f"2026-01-02 03:04:06 - INFO - Step {step} -- Evaluation Results\n2026-01-02 03:04:06 - INFO - |-- loss: 7.125\n"
+    assert steps_of(text) == [(step, 9 - step / 1000) for step in range(100, 900, 100)]
+
+
+def test_steps_of_a_manual_above_some_losses_are_none():
+    _, steps, _ = read("Step 1: install\nStep 2: run\nloss 3.0\nStep 3: look\nloss 2.0\nStep 4: stop\n" * 3)
+    assert steps == []
+
+
+def test_a_dictionary_over_several_lines_is_one():
+    text = "".join(
+        f"{{'accuracy': 0.1,\n 'gradient_norm': 1.25,\n 'learning_rate': 1e-05,\n 'loss': {9 - step / 100},\n 'step': {step}}}\n\n"
+        for step in range(0, 60, 10)
+    )
+    _, steps, _ = read(text)
+    assert [(step.step, step.values) for step in steps] == [
+        (step, {"loss": 9 - step / 100, "grad_norm": 1.25, "lr": 1e-05}) for step in range(0, 60, 10)
+    ]
+
+
+def test_a_bar_whose_description_tells_the_step_is_read():
+    text = "".join(
+        f"\rTraining ({step} / 5000 Steps) (loss={3 - step / 100:.2f}):   2%|#   | {step}/500 [00:10<01:30, 10.00it/s]"
+        for step in range(1, 60)
+    )
+    assert [step for step, _ in steps_of(text)] == list(range(1, 60))
+
+
+def test_two_numbers_in_front_are_epoch_and_batch():
+    text = "".join(f"{epoch} {batch} Loss={9 - epoch - batch / 100} Time=0.044\n" for epoch in (3, 4) for batch in range(1, 9))
+    assert [step for step, _ in steps_of(text)] == list(range(1, 17))
+
+
+def test_what_follows_the_loss_is_not_its_subject():
+    text = "".join(
+        f"ep={epoch:02d} tr=['all'] loss={5 - epoch} err=0.5 valid=dev loss={6 - epoch} lr=0.1\n" for epoch in range(4)
+    )
+    _, steps, events = read(text)
+    assert [(step.step, step.values["loss"]) for step in steps] == [(epoch, 5.0 - epoch) for epoch in range(4)]
+    assert [event.data["validation_loss"] for event in events if "validation_loss" in event.data] == [6, 5, 4, 3]
+
+
 def test_lines_of_all_ranks_are_one_step_each():
     text = "".join(f"[rank{rank}]: it {step} loss {3 - step / 100:.3f}\n" for step in range(40) for rank in range(64))
     parser, steps, _ = read(text)
@@ -202,6 +249,7 @@ NO_LOGS = {
     "packets": "".join(f"step {step}: 0.0% packet loss\n" for step in range(9)),
     "validation only": "".join(f"validation step {step} loss 2.5\n" for step in range(9)),
     "steps of another kind": "".join(f"warmup steps {step} loss 2.5\n" for step in range(9)),
+    "times that are called cost": "".join(f"step {step}: avg_reader_cost: 0.5 s, batch_cost: 2.5 s\n" for step in range(9)),
     "no loss": "".join(f"step {step} reward 2.5\n" for step in range(9)),
     "a table of a document": "| step | loss |\n|------|------|\n" + "".join(f"| {step} | 2.5 |\n" for step in range(9)),
 }

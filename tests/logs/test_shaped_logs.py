@@ -82,6 +82,14 @@ def test_lerobot_rounds_its_steps():
     assert (parser.format, [step.step for step in steps]) == ("lerobot", list(range(600, 2601, 200)))
 
 
+def test_levanters_counts_are_read_as_they_are_rounded():
+    printed = {"19.0it": 19, "500it": 500, "1.00kit": 1000, "1.48kit": 1480, "12.3kit": 12300}
+    line = "I 2026-01-02 03:04:05 Progress on:train {}/18.0kit rate:{} remaining:2:04:01 elapsed:17:46 postfix:loss=3.45\n"
+    parser, steps, _ = read("".join(line.format(count, "2.0it/s") for count in printed) + line.format("12.4kit", "4.0s/it"))
+    assert (parser.format, [step.step for step in steps]) == ("levanter", [*printed.values(), 12400])
+    assert [step.values["step_time_s"] for step in steps[-2:]] == [0.5, 4.0]
+
+
 @pytest.mark.parametrize("grammar", SHAPED, ids=lambda grammar: grammar.name)
 def test_each_goes_on_at_any_byte(grammar):
     data = ((grammar.example + "\n") * 3).encode()

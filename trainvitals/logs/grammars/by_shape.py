@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 from trainvitals.logs.grammar import Record, message
 from trainvitals.logs.grammars.cells import with_iso_dates
 from trainvitals.logs.grammars.epoch_counter import EpochCounter
-from trainvitals.logs.grammars.line_shapes import MAX_LINE, Reading, epoch_line, read_line
+from trainvitals.logs.grammars.line_shapes import MAX_LINE, Reading, epoch_line, read_line, step_line
 from trainvitals.logs.grammars.shape_tables import ShapeTables
 from trainvitals.logs.grammars.shape_words import loss_rank, metric_of
 from trainvitals.logs.quoted import is_quoted
@@ -25,7 +25,7 @@ from trainvitals.records import Step
 from trainvitals.schema import TRAIN_METRICS
 
 #: Best kind first; how many lines with a rising step make a shape that of the trainer.
-_WANTED = {"step": 3, "batch": 3, "table": 3, "bar": 30, "bare": 5, "epoch": 6}
+_WANTED = {"step": 3, "batch": 3, "table": 3, "block": 3, "bar": 30, "bare": 5, "epoch": 6}
 _RANK = {kind: rank for rank, kind in enumerate(_WANTED)}
 #: At the end of the file, where no better shape can come.
 _WANTED_AT_END = 3
@@ -34,6 +34,9 @@ _WANTED_OF_RICH = 2
 #: In a file that begins as a document or a program does.
 _WANTED_OF_DOCUMENT = 20
 _MAX_SHAPES = 40
+#: Lines between a step and its loss.
+_MAX_BELOW = 8
+_MAX_JOINED = 60
 _MAX_LINES = 240
 _MAX_CHARACTERS = 64 * 1024
 #: So many steps of another shape, with none of the one in use between them, are the trainer's new way of writing.
@@ -72,6 +75,8 @@ class ByShape:
         self._interval = 1
         self._is_document_like: bool | None = None
         self._tables = ShapeTables()
+        self._above: tuple[str, int] = ("", 0)  # a line that told a step only, and how many lines ago
+        self._joined: list[str] = []  # the lines of a dictionary that is printed over several
         self.bad_records = 0
 
     @staticmethod
@@ -82,12 +87,13 @@ class ByShape:
     def feed(self, line: str) -> list[Record]:
         if self._is_document_like is None:
             self._is_document_like = _DOCUMENT.match(line) is not None
-        reading = self._read(line)
+        line = self._whole(line)
+        reading = self._read(line) if line else None
         if reading is None:
             if (named := epoch_line(line)) is not None:
                 self._epoch = [*named]
-                if not self._shape:
-                    self._keep(line)
+            if not self._shape and (named is not None or self._above == (line, 0)):
+                self._keep(line)
             return []
         if reading.is_validation:
             return self._validation(reading, line) if self._shape else []
@@ -123,7 +129,23 @@ class ByShape:
         if (row := self._tables.look(line)) is not None:
             return row
         reading = read_line(line)
+        text, age = self._above
+        if reading is None and text:
+            reading = read_line(line, step_line(text))
+            self._above = (text, age + 1) if reading is None and age < _MAX_BELOW else ("", 0)
+        if reading is None and step_line(line) is not None:
+            self._above = (line, 0)
         return reading if reading is not None and not is_quoted(line) else None
+
+    def _whole(self, line: str) -> str:
+        """A dictionary that is printed over several lines, as one; "" while it goes on."""
+        if not self._joined and not (line.startswith("{") and line[-1:] in (",", "{")):
+            return line
+        self._joined.append(line[:MAX_LINE])
+        if not line.endswith("}") and len(self._joined) < _MAX_JOINED:
+            return ""
+        joined, self._joined = " ".join(part.strip() for part in self._joined)[:MAX_LINE], []
+        return joined
 
     def _candidate(self, reading: Reading, line: str) -> list[Record]:
         """Evidence for a shape; records when it is enough, those of the lines kept first."""
@@ -135,12 +157,14 @@ class ByShape:
             entry = self._counts[reading.shape] = [0, -1, -1, reading.kind, 0]
         place = (epoch if epoch is not None else 0, reading.position)
         rises = place > (entry[1], entry[2])
-        entry[0] += rises
-        entry[4] += rises
-        entry[1], entry[2] = place
+        if rises:
+            entry[0] += 1
+            entry[4] += 1
+            entry[1], entry[2] = place
         if self._shape and entry[4] > _MAX_LINES:
             entry[4] = _TO_CHANGE
-        is_better = not self._shape or _RANK[reading.kind] < _RANK[self._kind]
+        # A batch is as good as a step: the lines that tell steps beside it may be rare ones.
+        is_better = not self._shape or (_RANK[reading.kind] < _RANK[self._kind] and self._kind not in ("step", "batch"))
         self._keep(line)
         wanted = max(_WANTED[reading.kind], _WANTED_OF_DOCUMENT if self._is_document_like else 0)
         if (is_better and entry[0] >= wanted) or (self._shape and entry[4] >= max(_TO_CHANGE, wanted)):
@@ -162,6 +186,7 @@ class ByShape:
         self._counts = {shape: self._counts[shape]}
         if is_first:
             self._counter, self._epoch = EpochCounter(), [None, None]
+        self._above = ("", 0)
         told: list[Record] = []
         first: Reading | None = None
         for line in kept:
@@ -231,7 +256,7 @@ class ByShape:
             "counts": [[shape, *entry] for shape, entry in self._counts.items()], "lines": list(self._lines),
             "shape": self._shape, "kind": self._kind, "epoch": list(self._epoch), "counter": self._counter.to_state(),
             "waiting": [self._waiting, list(self._waiting_epoch)], "last": [self._last, self._interval], "is_document_like": self._is_document_like,
-            "tables": self._tables.to_state(), "bad_records": self.bad_records,
+            "tables": self._tables.to_state(), "open": [list(self._above), list(self._joined)], "bad_records": self.bad_records,
         }  # fmt: skip
 
     def restore(self, state: dict[str, Any]) -> None:
@@ -244,6 +269,8 @@ class ByShape:
         self._last, self._interval = state["last"]
         self._is_document_like = state["is_document_like"]
         self._tables.restore(state["tables"])
+        above, joined = state["open"]
+        self._above, self._joined = (str(above[0]), int(above[1])), [str(line) for line in joined]
         self.bad_records = int(state["bad_records"])
 
 

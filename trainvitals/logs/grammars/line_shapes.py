@@ -29,6 +29,7 @@ _NUM = (
     r"|(?:nan|NaN|Nan|NAN|inf|Inf|INF|[Ii]nfinity)x{0,8}(?!\w))"
 )
 _NUMBER = re.compile(_NUM, re.ASCII)
+_MAY_COUNT = re.compile(r"(?:step|iter|update).{0,40}\d", re.IGNORECASE)
 _MAY_HAVE_LOSS = re.compile(r"loss|cost|xent|nll|entropy|objf|\btrain\b.{1,60}\bval", re.IGNORECASE)
 #: ``tensor(2.31, device='cuda:0', grad_fn=<NllLossBackward0>)``, ``Array(2.31, dtype=float32)``
 _TENSOR = re.compile(
@@ -72,7 +73,7 @@ class Pair:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """``kind``: step, batch, bare (a number at the line's start), bar, or epoch (the line counts nothing else); ``position`` of ``total``.
+    """``kind``: step, batch, block (a line above told the step), bare (a number at the line's start), bar, or epoch (it counts nothing else); ``position`` of ``total``.
 
     ``shape`` is equal for lines of one kind. ``start``: where the record begins in the line. ``rounded_to``: 1000 where the step is printed as ``2K``.
     """
@@ -89,6 +90,17 @@ class Reading:
     start: int = 0
     is_validation: bool = False
     rounded_to: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """A step and where it stands."""
+
+    name: str
+    position: int
+    total: int | None
+    epoch: int | None
+    epochs: int | None
 
 
 @dataclass(slots=True)
@@ -120,8 +132,27 @@ def epoch_line(line: str) -> tuple[int, int | None] | None:
     return (int(found[1]), int(found[2]) if found[2] else None) if found else None
 
 
-def read_line(line: str) -> Reading | None:
-    """The step and the loss that a line tells; None when it does not tell both. A reading may be of a validation."""
+def step_line(line: str) -> Counted | None:
+    """The step of a line that tells little else; None for any other, and for one about a validation."""
+    if len(line) > 160 or _MAY_COUNT.search(line) is None or "%|" in line or _COMMAND.search(line):
+        return None
+    text = _cleaned(line)
+    found = _Found()
+    _scan(text, 0, found)
+    steps = [counter for counter in found.counters if counter[1] == "step"]
+    spoken = {*words_of(text[: found.first or 0])[:12], *found.words}
+    if len(steps) != 1 or len(found.pairs) > 1 or found.rounded.get(steps[0][3], 1) > 1:
+        return None
+    if not spoken.isdisjoint(VALIDATION) or not spoken.isdisjoint(OTHER_SUBJECTS):
+        return None
+    return Counted(steps[0][2], steps[0][3], steps[0][4], found.epoch, found.epochs)
+
+
+def read_line(line: str, above: Counted | None = None) -> Reading | None:
+    """The step and the loss that a line tells; None when it does not tell both. A reading may be of a validation.
+
+    ``above``: the step that a line above it told, for one that tells the loss only.
+    """
     if len(line) > MAX_LINE and "%|" not in line:
         return None
     if not _MAY_HAVE_LOSS.search(line, 0, 2 * MAX_LINE) or _COMMAND.search(line, 0, MAX_LINE):
@@ -143,7 +174,7 @@ def read_line(line: str) -> Reading | None:
     if special is not None and found.counters[0][4] is None and "epoch:train:" in text:
         # Its ``iter_time`` waits for data, ``train_time`` is the whole step.
         found.pairs = [replace(pair, key=_ESPNET_NAMES.get(pair.key, pair.key)) for pair in found.pairs]
-    return _reading(text, found)
+    return _reading(text, found, above=above)
 
 
 def _read_bar(line: str, bar: re.Match[str]) -> Reading | None:
@@ -155,9 +186,7 @@ def _read_bar(line: str, bar: re.Match[str]) -> Reading | None:
     if named is None or named[1] != "step":
         found.counters = [(0, "bar", "the bar", position, total)]
     reading = _reading("", found, words_of(bar[1])[:8])
-    if reading is None or position == 0:
-        return None
-    return reading if reading.kind == "bar" else None
+    return replace(reading, kind="bar") if reading is not None and position > 0 else None
 
 
 def _cleaned(line: str) -> str:
@@ -196,7 +225,7 @@ def _scan(text: str, at: int, found: _Found) -> None:
         unit = _unit_of(behind)
         whole, rounded_to = _whole(raw), 1
         if unit[:1] in _THOUSANDS and unit[1:2] in ("", " ") and behind[:1] == unit[:1]:
-            whole, rounded_to = _rounded(raw, _THOUSANDS[unit[:1]])
+            whole, rounded_to = rounded(raw, _THOUSANDS[unit[:1]])
         counter = counter_of(key) if key and whole is not None else None
         if counter is not None and found.counters and not VALIDATION.isdisjoint(words_of(key)):
             counter = None  # eval_step=100 among the settings of a step
@@ -284,8 +313,8 @@ def _whole(raw: str) -> int | None:
 _THOUSANDS = {"k": 1_000, "K": 1_000, "M": 1_000_000}
 
 
-def _rounded(raw: str, unit: int) -> tuple[int | None, int]:
-    """``1.25`` thousands are 1250, rounded to 10."""
+def rounded(raw: str, unit: int) -> tuple[int | None, int]:
+    """``1.25`` thousands are 1250, rounded to 10; None for what is no such number."""
     whole, _, fraction = raw.partition(".")
     if not whole.isdigit() or len(whole) > 9 or len(fraction) > 6:
         return None, 1
@@ -293,7 +322,7 @@ def _rounded(raw: str, unit: int) -> tuple[int | None, int]:
     return int(whole) * unit + int(fraction or "0") * unit // 10 ** len(fraction), rounded_to
 
 
-def _reading(text: str, found: _Found, head: tuple[str, ...] | None = None) -> Reading | None:
+def _reading(text: str, found: _Found, head: tuple[str, ...] | None = None, above: Counted | None = None) -> Reading | None:
     losses = [(rank, index) for index, pair in enumerate(found.pairs) if pair.key and (rank := loss_rank(pair.key)) is not None]
     if not losses and any(pair.key.lower() in VALIDATION for pair in found.pairs):
         losses = [(0, index) for index, pair in enumerate(found.pairs) if pair.key.lower() in ("train", "training")]
@@ -310,6 +339,9 @@ def _reading(text: str, found: _Found, head: tuple[str, ...] | None = None) -> R
         counted = (0, "bare", "the first number", found.lone, None)
     elif counted is None and found.epoch is not None:
         counted = (0, "epoch", "epoch", found.epoch, found.epochs)
+    if counted is None and above is not None:
+        counted = (0, "block", above.name, above.position, above.total)
+        found.epoch, found.epochs = above.epoch, above.epochs
     if counted is None:
         return None
     _, kind, name, position, total = counted

@@ -14,7 +14,7 @@ from trainvitals.logs.grammar import Record, message
 from trainvitals.logs.grammars.by_shape import counted_on, metrics_of_reading
 from trainvitals.logs.grammars.cells import with_iso_dates
 from trainvitals.logs.grammars.epoch_counter import EpochCounter
-from trainvitals.logs.grammars.line_shapes import Reading, read_line
+from trainvitals.logs.grammars.line_shapes import Pair, Reading, read_line, rounded
 from trainvitals.logs.times import LineTimes
 from trainvitals.logs.values import json_safe, parse_number
 from trainvitals.records import Step
@@ -32,6 +32,8 @@ class Shaped:
     #: Its names that mean something else than they say; "" = left out
     names: ClassVar[Mapping[str, str]] = {}
     counts_in_epochs: ClassVar[bool] = True
+    #: Logs every so many steps, and not every so many seconds.
+    is_evenly_spaced: ClassVar[bool] = True
     prelude: ClassVar[tuple[str, ...]] = ()
     is_from_source = False
     is_document = False
@@ -83,7 +85,8 @@ class Shaped:
         if self.counts_in_epochs:
             is_of_epoch = reading.kind in ("batch", "bar")
             step = self._counter.number(step, reading.total, reading.epoch, reading.epochs, is_of_epoch)
-        step, self._interval = counted_on(step, self._last, self._interval, reading.rounded_to)
+        if self.is_evenly_spaced:
+            step, self._interval = counted_on(step, self._last, self._interval, reading.rounded_to)
         self._last = step
         return step
 
@@ -190,4 +193,35 @@ class MetricWriter(Shaped):
     is_from_source = True
 
 
-SHAPED: tuple[type[Shaped], ...] = (ESPnet, Icefall, Paddle, MindSpore, LeRobot, Marian, OpenNMT, MetricWriter)
+class Levanter(Shaped):
+    """tqdm-loggable's lines: the count is rounded to three digits from 1,000 on."""
+
+    name = "levanter"
+    title = "Levanter, and others with tqdm-loggable"
+    example = (
+        "I 2026-01-02 03:04:05 Progress on:train 950it/18.0kit rate:2.1it/s remaining:2:04:01 elapsed:17:46 postfix:loss=3.45"
+    )
+    marker = re.compile(
+        r"\bProgress on:train (\d{1,12}(?:\.\d{1,6})?)([kM]?)it/\S{1,20} rate:([\d.]{1,12})(it/s|s/it)\b.{0,80}\bpostfix:.{0,200}?\bloss=([^\s,]{1,40})",
+        re.ASCII,
+    )
+    literals: ClassVar[tuple[str, ...]] = ("Progress on:train ",)
+    counts_in_epochs = False
+    is_evenly_spaced = False
+    is_from_source = True
+
+    @classmethod
+    def _reading(cls, line: str) -> Reading | None:
+        found = cls.marker.search(line) if "Progress on:train " in line else None
+        if found is None or parse_number(found[5]) is None:
+            return None
+        unit = {"": 1, "k": 1_000, "M": 1_000_000}[found[2]]
+        position, rounded_to = rounded(found[1], unit)
+        if position is None:
+            return None
+        loss = Pair("loss", found[5])
+        pairs = (loss, Pair("", found[3], found[4]))
+        return Reading(cls.name, "step", position, None, None, None, "it", loss, pairs, found.start(), False, rounded_to)
+
+
+SHAPED: tuple[type[Shaped], ...] = (ESPnet, Icefall, Paddle, MindSpore, LeRobot, Marian, OpenNMT, MetricWriter, Levanter)
