@@ -161,8 +161,68 @@ def test_watch_goes_on_detecting_while_the_storage_of_the_checkpoints_hangs(stor
             until(lambda: any("has not come back" in event.text for event in events(tmp_path, "watch")), errors.read_text)
             for step in range(150, 160):
                 recorder.log(step, loss=float("nan"))
-            until(lambda: any(event.data.get("rule") == "loss_nonfinite" for event in events(tmp_path, "finding")), errors.read_text)
+            until(
+                lambda: any(event.data.get("rule") == "loss_nonfinite" for event in events(tmp_path, "finding")), errors.read_text
+            )
         finally:
             os.kill(server, signal.SIGCONT)
             watch.terminate()
             assert watch.wait(30) == 0
+
+
+class TestTheCommand:
+    def run(self, *arguments, deadline="1"):
+        command = [sys.executable, "-m", "trainvitals", "checkpoint", *map(str, arguments), "--deadline", deadline]
+        process = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": str(ROOT)}
+        )
+        try:
+            out, err = process.communicate(timeout=PATIENCE_S)
+        finally:
+            process.kill()
+        return process.returncode, out, err
+
+    @pytest.mark.parametrize(
+        "arguments", [["verify"], ["list", "--json"], ["verify", "--quick"], ["verify", "--level", "content"]]
+    )
+    def test_it_ends_with_a_sentence_and_code_2(self, storage, arguments):
+        mount, server = storage
+        os.kill(server, signal.SIGSTOP)
+        try:
+            code, _, err = self.run(arguments[0], mount, *arguments[1:])
+        finally:
+            os.kill(server, signal.SIGCONT)
+        assert code == 2, err
+        assert f"{mount}: the file system does not answer for 1 s" in err
+
+    def test_so_does_a_comparison(self, storage, tmp_path):
+        mount, server = storage
+        os.kill(server, signal.SIGSTOP)
+        try:
+            code, _, err = self.run("compare", tmp_path / "behind" / "checkpoint-100", mount / "checkpoint-100")
+        finally:
+            os.kill(server, signal.SIGCONT)
+        assert (code, "does not answer" in err) == (2, True)
+
+    def test_what_was_seen_before_it_hung_is_printed(self, storage, tmp_path, capfd):
+        """A checkpoint on the local disk beside a link to one on the file server: the directory itself answers."""
+        mount, server = storage
+        local = tmp_path / "runs"
+        make.huggingface(local, 50)
+        (local / "checkpoint-60").mkdir()
+        (local / "checkpoint-60" / "model.safetensors").symlink_to(mount / "checkpoint-100" / "model.safetensors")
+        os.kill(server, signal.SIGSTOP)
+        try:
+            code, out, err = self.run("verify", local)
+        finally:
+            os.kill(server, signal.SIGCONT)
+        assert code == 2
+        assert "checkpoint-50" in out
+        assert "checkpoint-60: the file system does not answer" in err
+
+    def test_a_look_that_works_or_waits_for_its_child_is_never_ended(self, tmp_path):
+        path = make.huggingface(tmp_path, 100)
+        (path / "big.bin").write_bytes(bytes(300 * 1024 * 1024))
+        _, out, err = self.run("verify", tmp_path, "--level", "content", "--mb-per-s", "60", deadline="3")
+        assert "does not answer" not in err
+        assert "checkpoint-100" in out

@@ -15,6 +15,7 @@ from trainvitals.checkpoints.findings import many
 from trainvitals.checkpoints.hashes import Pace
 from trainvitals.checkpoints.inspection import checked_level
 from trainvitals.checkpoints.resume_choice import choose, choose_all
+from trainvitals.cli.checkpoint_guard import Guard
 from trainvitals.cli.checkpoint_work import Kept, look, quick
 from trainvitals.clock import SystemClock
 from trainvitals.errors import InputError
@@ -23,6 +24,8 @@ from trainvitals.records import CheckpointReport, CheckpointState, VerificationL
 BAD = (CheckpointState.INCOMPLETE, CheckpointState.CORRUPT)
 #: A checkpoint that is not good and changed this recently may still be on its way.
 RECENT_S = 60
+#: A file that is fetched from tape may take minutes; whoever waits for that says so.
+DEADLINE_S = 120.0
 _COLUMNS = ("STEP", "STATE", "LEVEL", "FORMAT", "OPTIMIZER", "FILES", "SIZE", "PATH")
 
 
@@ -60,6 +63,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--mb-per-s", type=float, default=0.0, metavar="X", help="read at most so fast, in MB/s (default: no limit)"
     )
+    parser.add_argument(
+        "--deadline",
+        type=float,
+        default=DEADLINE_S,
+        metavar="S",
+        help=f"end with a sentence when the file system answers nothing for so many seconds ({DEADLINE_S:g}; 0: wait for ever)",
+    )
     parser.epilog = (
         "Exit code 0: all fine. 1: one is incomplete or corrupt. 2: something could not be read or was never verified."
     )
@@ -67,8 +77,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print one line per checkpoint; 0 all fine, 1 a bad one was found, 2 something could not be read."""
+    if args.deadline < 0:
+        raise InputError("--deadline must not be negative.")
     if args.action == "compare":
-        return _compare(args)
+        with Guard(args.directory, args.deadline):
+            return _compare(args)
     if args.copy is not None:
         raise InputError(f"checkpoint {args.action} takes one directory; {printable(args.copy)} is one too many.")
     level = checked_level(args.level or (VerificationLevel.PRESENCE if args.action == "list" else VerificationLevel.STRUCTURE))
@@ -78,8 +91,16 @@ def run(args: argparse.Namespace) -> int:
     if args.quick and (args.level or args.share):
         raise InputError("--quick is a look of its own: leave out --level and --share.")
     reports: list[CheckpointReport] = []
+    with Guard(args.directory, args.deadline, lambda: None if args.json else _table(reports, with_all_reasons=True)) as guard:
+        return _looked_at(args, level, kept, reports, guard)
+
+
+def _looked_at(
+    args: argparse.Namespace, level: VerificationLevel, kept: Kept, reports: list[CheckpointReport], guard: Guard
+) -> int:
     unreadable = 0
     for path in find(args.directory):
+        guard.at = path
         try:
             report = quick(path, kept) if args.quick else look(path, level, kept)
         except InputError as error:
@@ -96,6 +117,7 @@ def run(args: argparse.Namespace) -> int:
             unreadable += 1
         if args.json:
             print(json.dumps(_to_json(report)), flush=True)  # noqa: T201
+    guard.at = args.directory
     if not args.json:
         is_deep = level in (VerificationLevel.CONTENT, VerificationLevel.LOAD)
         _table(reports, with_all_reasons=args.action == "show" or args.quick or is_deep)
