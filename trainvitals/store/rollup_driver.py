@@ -110,8 +110,7 @@ class RollupDriver:
         horizon_ns = self._clock.time_ns() - GRACE_NS - round(max(0.0, self._waiting_s()) * 1e9)
         if self._done is None:
             self._done = self._kept()
-        # A clock that was ahead and is right again has closed windows whose rows were still to come.
-        self._done = {name: min(end_ns, _floor(horizon_ns, TRAIN_ROLLUPS[name])) for name, end_ns in self._done.items()}
+        self._done = {name: self._behind(name, end_ns, horizon_ns) for name, end_ns in self._done.items()}
         dirty = self._dirty_hours(horizon_ns)
         written = 0
         for hour_ns, key in dirty[:HOURS_PER_CALL]:
@@ -143,6 +142,19 @@ class RollupDriver:
             return {name: int(known[name]) for name in TRAIN_ROLLUPS}
         first_ns = self._next_row_ns(0)
         return {} if first_ns is None else {name: _floor(first_ns, HOUR_NS) for name in TRAIN_ROLLUPS}
+
+    def _behind(self, name: str, done_ns: int, horizon_ns: int) -> int:
+        """``done_ns``; where it lies beyond the horizon the end of the newest window that is there: a clock that was ahead, and is
+        right again, had skipped what was still to come."""
+        width_ns = TRAIN_ROLLUPS[name]
+        end_ns = _floor(horizon_ns, width_ns)
+        if done_ns <= end_ns:
+            return done_ns
+        frame = self._store.raw(name, ["n"], {"run": self._run}, 0, end_ns, limit=1, newest_first=True)
+        if not frame.empty:
+            return int(frame["time_ns"].iloc[0]) + width_ns
+        first_ns = self._next_row_ns(0)
+        return end_ns if first_ns is None else min(end_ns, _floor(first_ns, HOUR_NS))
 
     def _next_row_ns(self, start_ns: int) -> int | None:
         frame = self._store.raw("train", ["step"], {"run": self._run}, start_ns, self._clock.time_ns() + HOUR_NS, limit=1)
