@@ -7,6 +7,7 @@ its first 4 KiB and the number of the rewind inside it. One writer at a time: wh
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import json
 import os
@@ -21,6 +22,8 @@ from trainvitals.errors import InputError, TrainvitalsError
 
 ATTEMPTS_FILE = "attempts.jsonl"
 LOCK_FILE = "watch.lock"
+#: What ``flock`` says of a lock that another process holds; anything else is about the file system.
+_HELD = (errno.EWOULDBLOCK, errno.EACCES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +141,7 @@ class AttemptBook:
         try:
             self._append(entry)
         except OSError as error:
-            raise InputError(f"Cannot write {self._path}: {error.strerror or error}.") from error
+            raise InputError(f"Cannot write {self._path}: {_why(error)}.") from error
         self._numbers[entry.key] = entry.attempt
         self._highest = max(self._highest, entry.attempt)
         self._seen = self._signature()
@@ -146,7 +149,8 @@ class AttemptBook:
     def _append(self, entry: AttemptEntry) -> None:
         line = json.dumps(asdict(entry), separators=(",", ":")).encode() + b"\n"
         is_new = not self._path.exists()
-        descriptor = os.open(self._path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o660)
+        # Whoever may write into a shared run directory must not choose by a link which of our files gets our lines.
+        descriptor = os.open(self._path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o660)
         try:
             size = os.fstat(descriptor).st_size
             if size and os.pread(descriptor, 1, size - 1) != b"\n":
@@ -189,21 +193,30 @@ def _is_whole(value: object) -> TypeGuard[int]:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
+def _why(error: OSError) -> str:
+    return "it is a symbolic link; remove it" if error.errno == errno.ELOOP else error.strerror or str(error)
+
+
 @contextmanager
 def hold_watch_lock(run_dir: str | Path) -> Iterator[None]:
     """Be the only writer of a run directory while inside. The lock goes with the process, however that ends.
 
-    Raises ``TrainvitalsError`` naming the process that holds it.
+    Raises ``TrainvitalsError`` naming the process that holds it, ``InputError`` where no lock can be had.
     """
     path = Path(run_dir) / LOCK_FILE
     try:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o660)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o660)
     except OSError as error:
-        raise InputError(f"Cannot open {path}: {error.strerror or error}.") from error
+        raise InputError(f"Cannot open {path}: {_why(error)}.") from error
     try:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
+            if error.errno not in _HELD:
+                raise InputError(
+                    f"The file system of {run_dir} locks no files ({error.strerror or error}), so two watches could write there at "
+                    "once; mount it with locks (Lustre: -o flock), or put dir on another one."
+                ) from error
             holder = os.pread(descriptor, 32, 0).decode("ascii", "replace").strip()
             who = f"process {holder}" if holder.isdigit() else "another process"
             raise TrainvitalsError(

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import multiprocessing
 import os
 import subprocess
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 
 from trainvitals.attempts import ATTEMPTS_FILE, LOCK_FILE, AttemptBook, AttemptEntry, hold_watch_lock
 from trainvitals.errors import InputError, TrainvitalsError
+from trainvitals.supervisor import lock as supervisor_lock
 
 T0 = 1_767_323_045_000_000_000
 
@@ -143,4 +145,40 @@ def test_the_lock_holds_on_a_disk_that_takes_nothing(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "pwrite", full)
     told = r"in use by another process already \(a watch or an import\)"
     with hold_watch_lock(tmp_path), pytest.raises(TrainvitalsError, match=told), hold_watch_lock(tmp_path):
+        pass
+
+
+@pytest.mark.parametrize("code", [errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP])
+def test_a_file_system_without_locks_is_not_told_as_another_watch(tmp_path, monkeypatch, code):
+    def no_locks(*_args):
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(fcntl, "flock", no_locks)
+    with (
+        pytest.raises(InputError, match=r"locks no files \(.*\), so two watches .*; mount it with locks"),
+        hold_watch_lock(tmp_path),
+    ):
+        pass
+
+
+def test_a_link_in_the_run_directory_chooses_no_file_of_ours_to_be_emptied_or_written(tmp_path):
+    precious = tmp_path / "precious"
+    precious.write_text("of somebody\n")
+    run_dir = tmp_path / "run"
+    run_dir.mkdir()
+    (run_dir / LOCK_FILE).symlink_to(precious)
+    with pytest.raises(InputError, match=r"watch\.lock: it is a symbolic link; remove it"), hold_watch_lock(run_dir):
+        pass
+    (run_dir / "attempts.jsonl").symlink_to(precious)
+    with pytest.raises(InputError, match=r"attempts\.jsonl: it is a symbolic link; remove it"):
+        AttemptBook(run_dir).number("key", None, 0, "hook")
+    assert precious.read_text() == "of somebody\n"
+
+
+def test_a_supervisor_without_locks_says_so_as_well(tmp_path, monkeypatch):
+    def no_locks(*_args):
+        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+
+    monkeypatch.setattr(fcntl, "flock", no_locks)
+    with pytest.raises(InputError, match=r"locks no files \(.*\), so two supervisors"), supervisor_lock.hold(str(tmp_path)):
         pass

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
 from collections.abc import Iterator
@@ -26,6 +27,11 @@ def hold(run_dir: str) -> Iterator[None]:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
+            if error.errno not in (errno.EWOULDBLOCK, errno.EACCES):
+                raise InputError(
+                    f"The file system of {run_dir} locks no files ({error.strerror or error}), so two supervisors could start two "
+                    "trainers; mount it with locks (Lustre: -o flock), or put dir on another one."
+                ) from error
             holder = os.pread(descriptor, 200, 0).decode("ascii", "replace").strip()
             who = holder if holder.isprintable() and holder else "another process"
             raise TrainvitalsError(
