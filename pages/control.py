@@ -7,6 +7,7 @@ import pandas as pd
 import streamlit as st
 
 from pages._shared.breaker import breaker_card
+from pages._shared.components import Column, Record, record_table
 from pages._shared.dialogs import ask_for
 from pages._shared.far import sent_line
 from pages._shared.frame import head_fragment
@@ -28,6 +29,7 @@ LABELS = {"pause": "Pause…", "resume": "Resume…", "checkpoint": "Checkpoint 
 
 #: A table of every rank's place says nothing that a filter would not find.
 MAX_ROWS = 2_000
+LIST_HEIGHT = 420
 #: On a phone the name and the beginning of its value are seen at once.
 COLUMNS = {"key": st.column_config.TextColumn(width=190), "section": st.column_config.TextColumn(width=100)}
 
@@ -42,7 +44,7 @@ def state(seen: Look) -> None:
     if control.seq:
         parts.append(f"request {control.seq}, answered up to {control.ack_seq}")
     if control.heartbeat_age_s is not None:
-        parts.append(f"last heartbeat {fmt.age(control.heartbeat_age_s)}")
+        parts.append(f"last heartbeat {fmt.age(max(1.0, control.heartbeat_age_s))}")
     if control.since_ns is not None:
         parts.append(f"since {fmt.moment(control.since_ns, seen.zone, now_ns=seen.now_ns)}")
     st.text(" · ".join(parts))
@@ -71,7 +73,7 @@ def buttons(seen: Look) -> None:
         st.text("Nothing can be asked from here: no trainer listens to this run's control file.")
 
 
-def audit_frame(events: list[Event], seen: Look) -> pd.DataFrame:
+def audit_table(events: list[Event], seen: Look) -> None:
     """Requests, answers and the breaker's decisions, newest first."""
     newest = sorted(events, key=lambda event: event.time_ns or 0, reverse=True)
 
@@ -79,46 +81,51 @@ def audit_frame(events: list[Event], seen: Look) -> pd.DataFrame:
         value = event.data.get(key)
         return "" if value is None else str(value)
 
-    return pd.DataFrame(
-        {
-            "time": [fmt.moment(event.time_ns, seen.zone, now_ns=seen.now_ns) for event in newest],
-            "kind": [event.kind for event in newest],
-            "number": [of(event, "seq") for event in newest],
-            "what": [
-                of(event, "action") or of(event, "state") or of(event, "decision") or of(event, "desired") for event in newest
-            ],
-            "by": [of(event, "by") for event in newest],
-            "from": [of(event, "source") or event.source for event in newest],
-            "why": [of(event, "reason") for event in newest],
-            "step": [fmt.step(event.step) for event in newest],
-            "text": ["" if event.text == of(event, "reason") else event.text for event in newest],
-        }
-    )
+    record_table(
+        [Column("time", "short"), Column("what", "short"), Column("why", "lead"), Column("by"), Column("from"), Column("step", "number"),
+         Column("request", "number")],
+        [
+            Record(
+                f"{event.kind}/{event.id or number}",
+                (fmt.moment(event.time_ns, seen.zone, now_ns=seen.now_ns),
+                 f"{event.kind}: {of(event, 'action') or of(event, 'state') or of(event, 'decision') or of(event, 'desired')}".rstrip(": "),
+                 " · ".join(dict.fromkeys(part for part in (of(event, "reason"), event.text) if part)),
+                 of(event, "by"), of(event, "source") or event.source, fmt.step(event.step), of(event, "seq")),
+            )
+            for number, event in enumerate(newest)
+        ],
+        key="tv_audit", label="who asked for what", max_height=LIST_HEIGHT,
+    )  # fmt: skip
 
 
 def audit(seen: Look) -> None:
     events = [*seen.run.control_history, *(event for event in seen.run.events if event.kind == "breaker")]
-    st.text("Who asked for what, and what came of it")
+    with st.container(key="tv-head-audit"):
+        st.text("Who asked for what, and what came of it")
     if events:
-        st.dataframe(audit_frame(events, seen), hide_index=True, key="tv_audit", height=table_height(len(events)))
+        audit_table(events, seen)
     else:
         st.text("Nothing has been asked of this run yet.")
     kept = seen.run.audit
     st.text(f"Audit · {kept.state}" + (" · check it: python -m trainvitals audit verify RUN_DIR" if kept.is_broken else ""))
     if kept.records:
-        shown = rows(kept)
-        st.dataframe(chain_frame(shown, seen), hide_index=True, key="tv_chain", height=table_height(len(shown)))
+        chain_table(rows(kept), seen)
 
 
-def chain_frame(shown: Sequence[Mapping[str, object]], seen: Look) -> pd.DataFrame:
+def chain_table(shown: Sequence[Mapping[str, object]], seen: Look) -> None:
     """The newest records of the audit, newest first."""
-    return pd.DataFrame(
-        {
-            "record": [row["n"] for row in shown],
-            "time": [fmt.moment(cast(int, row["time_ns"]), seen.zone, now_ns=seen.now_ns) for row in shown],
-            **{name: [row[name] for row in shown] for name in ("kind", "by", "source", "what")},
-        }
-    )
+    record_table(
+        [Column("record", "number"), Column("time", "short"), Column("kind", "short"), Column("what", "lead"), Column("by"), Column("source")],
+        [
+            Record(
+                str(row["n"]),
+                (str(row["n"]), fmt.moment(cast(int, row["time_ns"]), seen.zone, now_ns=seen.now_ns), str(row["kind"]).replace("_", " "),
+                 str(row["what"]), str(row["by"]), str(row["source"])),
+            )
+            for row in shown
+        ],
+        key="tv_chain", label="records of the audit", max_height=LIST_HEIGHT,
+    )  # fmt: skip
 
 
 def configuration_frame(rows: list[ConfigurationRow], *, is_compared: bool) -> pd.DataFrame:

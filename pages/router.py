@@ -8,6 +8,7 @@ from pages._shared.dialog_host import dialog_host
 from pages._shared.dialogs import asked_note
 from pages._shared.frame import run_selector, style
 from pages._shared.login import admit
+from pages._shared.other_runs import other_runs
 from pages._shared.runs import choose_run
 from pages._shared.wall_session import WALL_PAGE, is_wall_session
 from trainvitals.web.server_loop import wait_until_taken_over
@@ -38,6 +39,7 @@ page = st.navigation(
 style()
 admit()
 run_selector(choose_run())
+other_runs()
 asked_note()
 dialog_host()
 page.run()

@@ -36,10 +36,11 @@ def run_selector(current: str) -> None:
     """A select box when there is more than one run to choose from."""
     names = visible_runs()
     if len(names) > 1:
+        # A link may have changed the run since the box was touched: it says what the page shows.
+        st.session_state["tv_run_select"] = current
         st.selectbox(
             "Run",
             names,
-            index=names.index(current),
             key="tv_run_select",
             on_change=_switch_run,
             label_visibility="collapsed",

@@ -8,7 +8,7 @@ from pathlib import Path
 from trainvitals.incidents.verdict import Verdict, VerdictWord
 from trainvitals.records import Incident, Severity
 from trainvitals.settings import RunSettings
-from trainvitals.web.present import nothing_to_check
+from trainvitals.web.present import elsewhere, nothing_to_check
 from trainvitals.web.view import ControlView, RunView, Snapshot
 
 NOW = 1_795_000_000 * 10**9
@@ -18,6 +18,20 @@ def run(word: VerdictWord, last_step: int | None = 100, *, incidents: tuple[Inci
     settings = RunSettings("r", Path("/r"))
     made = RunView(settings, NOW, Verdict(word, "ok", "", NOW), ControlView("running", "", True))
     return replace(made, last_step=last_step, incidents=incidents)
+
+
+def named(name: str, word: VerdictWord, tone: str) -> RunView:
+    return RunView(RunSettings(name, Path("/r")), NOW, Verdict(word, tone, "loss 2 → 3", NOW), ControlView("running", "", True))
+
+
+def test_another_run_that_must_be_acted_upon_is_named_and_one_that_nobody_may_see_is_not() -> None:
+    runs = (
+        named("a", VerdictWord.HEALTHY, "ok"), named("b", VerdictWord.SICK, "critical"), named("c", VerdictWord.SLOW, "warning"),
+        named("secret", VerdictWord.HUNG, "critical"),
+    )  # fmt: skip
+    shown = Snapshot(NOW, runs)
+    assert elsewhere(shown, ["a", "b", "c"], "a", NOW) == (("b", "b: TRAINING-SICK loss 2 → 3"),)
+    assert elsewhere(shown, ["a", "b", "c"], "b", NOW) == ()
 
 
 def said(view: RunView, error: str = "") -> str:

@@ -218,6 +218,16 @@ def _checkpoint_tile(run: RunView, now_ns: int) -> dict[str, Any]:
     return {"label": label, "value": fmt.step(newest.step), "context": f"{level}{when}"}
 
 
+def elsewhere(snapshot: Snapshot, names: Sequence[str], current: str, now_ns: int) -> tuple[tuple[str, str], ...]:
+    """(run, sentence) of each other run of ``names`` that somebody must act upon now: one page shows one run, and hides no fire."""
+    found = []
+    for run in snapshot.runs:
+        verdict = verdict_now(snapshot, run, now_ns)
+        if run.name != current and run.name in names and verdict.tone == "critical":
+            found.append((run.name, f"{run.name}: {verdict.word.value} {verdict.headline}"))
+    return tuple(found)
+
+
 def nothing_to_check(snapshot: Snapshot, run: RunView, now_ns: int) -> str:
     """Why there are no checks. What nobody looks at is not well: it is not known."""
     if snapshot.error:
