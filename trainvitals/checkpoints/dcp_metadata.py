@@ -18,6 +18,8 @@ from trainvitals.checkpoints.pickle_symbols import BadPickle, Global, Instance, 
 
 MAX_BYTES = pickle_values.MAX_BYTES
 _MAX_SIZE = 1 << 62
+#: Names whose place is kept: single numbers that tell the step (``dcp_values``).
+_OF_A_STEP = ("train_state.step", "timestamp.Timestamp.batch")
 _NAME = "torch.distributed.checkpoint.metadata."
 #: Where the same classes lived in older versions of torch.
 _PREFIXES = (_NAME, "torch.distributed.checkpoint.filesystem.", "torch.distributed._shard.checkpoint.metadata.")
@@ -45,7 +47,7 @@ class DcpMetadata:
     tensors: by fully qualified name. objects: names that are stored as bytes. files: file name -> its entries as offset and
     length in bytes, in turn, ordered by offset. entries_of: name -> entries that the files hold of it. attributes: parts of the
     metadata that are there (Megatron-Core adds ``mcore_data``). version: of the DCP format. is_transformed: entries passed through a stream extension (compression, …), so they are no plain zips.
-    unexpected: classes that it names and DCP does not need.
+    unexpected: classes that it names and DCP does not need. places: name -> file, offset and length in bytes, of names that tell a step.
     """
 
     tensors: Mapping[str, StoredTensor]
@@ -57,6 +59,7 @@ class DcpMetadata:
     save_id: str
     is_transformed: bool
     unexpected: tuple[str, ...]
+    places: Mapping[str, tuple[str, int, int]]
 
     @property
     def keys(self) -> frozenset[str]:
@@ -116,6 +119,7 @@ class _Collector:
         self._files: dict[str, array[int]] = {}
         self._entries_of: dict[str, int] = {}
         self._is_transformed = False
+        self._places: dict[str, tuple[str, int, int]] = {}
 
     def builders(self) -> dict[str, Callable[[Any], Any]]:
         made: dict[str, Callable[[Any], Any]] = {}
@@ -150,6 +154,8 @@ class _Collector:
             entries = self._files[file] = array("q")
         entries.append(offset)
         entries.append(length)
+        if key.state.endswith(_OF_A_STEP) and len(key.state) < 100:
+            self._places.setdefault(key.state, (file, offset, length))
         self._entries_of[key.state] = self._entries_of.get(key.state, 0) + 1
         return True
 
@@ -182,6 +188,7 @@ class _Collector:
             save_id if type(save_id) is str else "",
             self._is_transformed,
             unexpected,
+            self._places,
         )
 
 

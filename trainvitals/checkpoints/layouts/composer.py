@@ -37,7 +37,7 @@ class Composer(Layout):
         found = _BATCH.match(listing.name)
         step = int(found[1]) if found else None
         if not listing.is_file:
-            facts = distributed.look(listing, findings, into_files=into_files)
+            facts = distributed.look(listing, findings, into_files=into_files, named=step)
             return Facts(
                 step,
                 facts.has_optimizer,
@@ -55,13 +55,26 @@ class Composer(Layout):
                     findings.damaged.append(f"{printable(entry.name)} is empty (0 bytes)")
                 continue
             checked = parts.check_torch(listing, entry, findings)
-            if checked is not None and entry.name == listing.name:
+            if checked is None:
+                continue
+            _check_step(checked.top, entry.name, step, findings)
+            if entry.name == listing.name:
                 facts = _facts(checked.top, step)
         # One file alone is the usual save by rank 0 of any number of ranks.
         return facts if len(ranks) < 2 else _with_ranks(facts, len(ranks))
 
     def ranges(self, listing: Listing) -> Mapping[str, tuple[Range, ...]]:
         return {} if listing.is_file else distributed.ranges(listing)
+
+
+def _check_step(top: Table, name: str, step: int | None, findings: Findings) -> None:
+    """``state.timestamp`` holds the batch that Composer put into the name (``core/state.py``, by the class of the clock: Timestamp)."""
+    state = top.keys.get("state")
+    clock = state.keys.get("timestamp") if isinstance(state, Table) else None
+    inner = clock.keys.get("Timestamp", clock) if isinstance(clock, Table) else None
+    batch = inner.keys.get("batch") if isinstance(inner, Table) else None
+    if type(batch) is int and step is not None and batch != step:
+        findings.unproven.append(f"{printable(name)} is of batch {batch}, its name says {step}: renamed, or of another save")
 
 
 def _check_ranks(ranks: list[int], findings: Findings) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from trainvitals.checkpoints import dcp_directory
+from trainvitals.checkpoints import dcp_directory, dcp_values, parts
+from trainvitals.checkpoints.dcp_metadata import DcpMetadata
 from trainvitals.checkpoints.files import Listing
 from trainvitals.checkpoints.findings import Findings
 from trainvitals.checkpoints.layouts.base import Facts, Layout, Range
@@ -24,18 +25,20 @@ class Dcp(Layout):
     def look(self, listing: Listing, findings: Findings, *, into_files: bool) -> Facts:
         if into_files:
             dcp_directory.check_beside(listing, findings)
-        return look_at_shards(listing, findings, into_files=into_files)
+        return look_at_shards(listing, findings, into_files=into_files, named=parts.said_step(listing.name))
 
     def ranges(self, listing: Listing) -> Mapping[str, tuple[Range, ...]]:
         return ranges_of_shards(listing)
 
 
-def look_at_shards(listing: Listing, findings: Findings, *, into_files: bool) -> Facts:
-    """As ``Layout.look``, of the files of DCP alone: other trainers' checkpoints hold them too."""
+def look_at_shards(listing: Listing, findings: Findings, *, into_files: bool, named: int | None = None) -> Facts:
+    """As ``Layout.look``, of the files of DCP alone: other trainers' checkpoints hold them too. named: step that a name tells."""
     known = dcp_directory.check(listing, findings, into_files=into_files)
     if not known:
         return Facts(None, None)
     keys = dcp_directory.key_facts(key for metadata in known for key in metadata.keys)
+    if into_files and named is not None:
+        _check_step(listing, known, named, findings)
     return Facts(
         None,
         keys.has_optimizer,
@@ -44,6 +47,14 @@ def look_at_shards(listing: Listing, findings: Findings, *, into_files: bool) ->
         has_data_position=keys.has_data_position,
         world_size=dcp_directory.world_size(file for metadata in known for file in metadata.files),
     )
+
+
+def _check_step(listing: Listing, known: list[DcpMetadata], named: int, findings: Findings) -> None:
+    found = dcp_values.step(listing, known)
+    if found is not None and found[0] != named:
+        findings.unproven.append(
+            f"{found[1]} in it is {found[0]}, its name says {named}: renamed, or shards of another save lie in it"
+        )
 
 
 def ranges_of_shards(listing: Listing) -> Mapping[str, tuple[Range, ...]]:

@@ -21,10 +21,10 @@ def is_here(names: frozenset[str], prefix: str = "") -> bool:
     )
 
 
-def look(listing: Listing, findings: Findings, *, into_files: bool, prefix: str = "") -> Facts:
-    """As ``Layout.look`` for the part below ``prefix``; nothing is known of a step there."""
+def look(listing: Listing, findings: Findings, *, into_files: bool, prefix: str = "", named: int | None = None) -> Facts:
+    """As ``Layout.look`` for the part below ``prefix``; ``named``: the step that it should be of, where a number in it tells."""
     found = Findings()
-    facts = dcp.look_at_shards(below(listing, prefix), found, into_files=into_files)
+    facts = dcp.look_at_shards(below(listing, prefix), found, into_files=into_files, named=named)
     take(findings, found, prefix)
     return facts
 
