@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import math
 import os
 import sys
 import tempfile
@@ -135,13 +136,24 @@ def _curves(store: Store, run: str, incident: Incident, attempts: frozenset[int]
 
 
 def _curve(frame: pd.DataFrame, name: str) -> Curve:
-    known = frame[frame[name].notna()]
-    thin = max(1, -(-len(known) // MAX_POINTS))
-    points = tuple((int(step), float(value)) for step, value in zip(known["step"], known[name], strict=True))[::thin]
+    pairs = zip(frame["step"], frame[name], strict=True)
+    points = _thinned([(int(step), float(value)) for step, value in pairs if math.isfinite(value)])
     bad: Sequence[int] = ()
     if f"{name}_nf" in frame:
         bad = [int(step) for step in frame.loc[frame[f"{name}_nf"].fillna(0) > 0, "step"]][:MAX_POINTS]
-    return Curve(name, points, tuple(bad))
+    return Curve(name, tuple(points), tuple(bad))
+
+
+def _thinned(points: Sequence[tuple[int, float]]) -> list[tuple[int, float]]:
+    """At most ``MAX_POINTS``: of neighbours the lowest and the highest, so that a spike of one step is still there."""
+    if len(points) <= MAX_POINTS:
+        return list(points)
+    size = -(-2 * len(points) // MAX_POINTS)
+    kept: list[tuple[int, float]] = []
+    for begin in range(0, len(points), size):
+        some = points[begin : begin + size]
+        kept += sorted({min(some, key=lambda point: point[1]), max(some, key=lambda point: point[1])})
+    return kept
 
 
 def _write(path: Path, text: str) -> None:
