@@ -80,3 +80,29 @@ class TestComposer:
     def test_of_a_directory_of_shards(self, tmp_path, batch, expected):
         path = shards_with(tmp_path, "ep1-ba500", "state.timestamp.Timestamp.batch", batch)
         assert said(path)[0] == expected
+
+
+class TestMegatron:
+    """Megatron-Core from 0.19 on has no common.pt: arguments and iteration are an object in the distributed checkpoint."""
+
+    def saved(self, tmp_path, common):
+        path = shards_with(tmp_path, "iter_0000500", "common_state/shard_0_1", common)
+        (path / "metadata.json").write_text('{"sharded_backend": "torch_dist", "sharded_backend_version": 1}')
+        return path
+
+    def test_its_iteration_and_sizes_are_read(self, tmp_path):
+        arguments = {"tensor_model_parallel_size": 4, "world_size": 16, "consumed_train_samples": 9}
+        report = inspect(
+            str(self.saved(tmp_path, [{"iteration": 500, "args": arguments, "opt_param_scheduler": {"num_steps": 1}}]))
+        )
+        assert (str(report.state), report.step, report.world_size, report.parallel) == ("verified", 500, 16, {"tp": 4})
+        assert (report.has_scheduler, report.has_data_position) == (True, True)
+
+    def test_another_iteration_is_damage(self, tmp_path):
+        state, reasons = said(self.saved(tmp_path, [{"iteration": 400}]))
+        assert state == "corrupt"
+        assert "its common state is of iteration 400, the directory is named for iteration 500" in reasons
+
+    @pytest.mark.parametrize("common", [[], [7], {"iteration": 400}, "x", [[1]], [{"iteration": "400"}]])
+    def test_what_is_no_common_state_tells_nothing(self, tmp_path, common):
+        assert said(self.saved(tmp_path, common))[0] == "verified"

@@ -18,8 +18,8 @@ from trainvitals.checkpoints.pickle_symbols import BadPickle, Global, Instance, 
 
 MAX_BYTES = pickle_values.MAX_BYTES
 _MAX_SIZE = 1 << 62
-#: Names whose place is kept: single numbers that tell the step (``dcp_values``).
-_OF_A_STEP = ("train_state.step", "timestamp.Timestamp.batch")
+#: Names whose place is kept: numbers that tell the step, and what Megatron-Core keeps beside tensors (``dcp_values``).
+_OF_A_STEP = ("train_state.step", "timestamp.Timestamp.batch", "common_state/shard_0_1")
 _NAME = "torch.distributed.checkpoint.metadata."
 #: Where the same classes lived in older versions of torch.
 _PREFIXES = (_NAME, "torch.distributed.checkpoint.filesystem.", "torch.distributed._shard.checkpoint.metadata.")

@@ -6,7 +6,7 @@ Each entry of a shard is a file of ``torch.save`` of its own. torchtitan keeps i
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from trainvitals.checkpoints import torch_values, zip_directory
@@ -14,6 +14,8 @@ from trainvitals.checkpoints.dcp_metadata import DcpMetadata
 from trainvitals.checkpoints.files import Listing, NotRegular, Reader, Unreadable, Vanished, Window, opened
 from trainvitals.checkpoints.pickle_symbols import BadPickle, PickleTooLarge
 
+#: Where Megatron-Core from 0.19 on keeps arguments and iteration, as a list of one dictionary (``dist_checkpointing/serialization.py``).
+COMMON_STATE = "common_state/shard_0_1"
 STEP_KEYS = ("train_state.step", "state.timestamp.Timestamp.batch", "timestamp.Timestamp.batch")
 _INTEGER_BYTES = {"int32": 4, "int64": 8}
 
@@ -23,13 +25,23 @@ def step(listing: Listing, known: Iterable[DcpMetadata]) -> tuple[int, str] | No
     for metadata in known:
         for key in STEP_KEYS:
             if key in metadata.places and not metadata.is_transformed:
-                number = _number(listing, metadata, key)
-                if number is not None:
+                number = _value(listing, metadata, key)
+                if type(number) is int:
                     return number, key
     return None
 
 
-def _number(listing: Listing, metadata: DcpMetadata, key: str) -> int | None:
+def common_state(listing: Listing, known: Iterable[DcpMetadata]) -> Mapping[str, Any]:
+    """What Megatron-Core keeps beside the tensors; empty when it is not there or cannot be read. Raises nothing."""
+    for metadata in known:
+        if COMMON_STATE in metadata.places and not metadata.is_transformed:
+            value = _value(listing, metadata, COMMON_STATE)
+            return torch_values.attributes(value[0]) if type(value) is list and value else {}
+    return {}
+
+
+def _value(listing: Listing, metadata: DcpMetadata, key: str) -> Any:
+    """A number of a tensor, a list, or None."""
     file, offset, length = metadata.places[key]
     if not any(entry.name == file and not entry.problem and offset + length <= entry.size for entry in listing.entries):
         return None
@@ -38,7 +50,8 @@ def _number(listing: Listing, metadata: DcpMetadata, key: str) -> int | None:
             entry = Window(reader, offset, length)
             tensor = metadata.tensors.get(key)
             if tensor is None:
-                return torch_values.count(torch_values.read(entry))
+                value = torch_values.read(entry)
+                return value if type(value) is list else torch_values.count(value)
             return _of_tensor(entry, _INTEGER_BYTES.get(tensor.dtype, 0)) if tensor.shape in ((), (1,)) else None
     except (zip_directory.BadZip, zip_directory.ZipTooLarge, BadPickle, PickleTooLarge, Unreadable, Vanished, NotRegular):
         return None  # the look at the structure files what is wrong there

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from trainvitals.checkpoints import dcp_directory, parts, torch_values
+from trainvitals.checkpoints import dcp_directory, dcp_values, parts, torch_values
 from trainvitals.checkpoints.dcp_metadata import DcpMetadata
 from trainvitals.checkpoints.files import Listing, printable
 from trainvitals.checkpoints.findings import Findings
@@ -53,11 +53,12 @@ class Megatron(Layout):
         if into_files:
             dcp_directory.check_beside(listing, findings)
             entry = next((entry for entry in listing.entries if entry.name == COMMON), None)
-            common = torch_values.table(listing, entry) if entry is not None else {}
+            common = torch_values.table(listing, entry) if entry is not None else dcp_values.common_state(listing, known)
             arguments = torch_values.attributes(common.get("args"))
             iteration = torch_values.count(common.get("iteration"))
             if iteration is not None and step is not None and iteration != step:
-                findings.damaged.append(f"{COMMON} is of iteration {iteration}, the directory is named for iteration {step}")
+                place = COMMON if entry is not None else "its common state"
+                findings.damaged.append(f"{place} is of iteration {iteration}, the directory is named for iteration {step}")
             step = iteration if step is None else step
         keys = dcp_directory.key_facts(key for metadata in known for key in metadata.keys) if known else None
         return Facts(
