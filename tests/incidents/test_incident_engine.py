@@ -14,7 +14,7 @@ from trainvitals.detect.engine import Engine
 from trainvitals.detect.rules import MENDED_BY_SUPERVISOR, RULES, who_is_told
 from trainvitals.incidents.engine import IncidentEngine
 from trainvitals.incidents.grouping import GROUPS, MAX_FINDINGS
-from trainvitals.incidents.mending import HANGS, MENDABLE
+from trainvitals.incidents.mending import MENDABLE
 from trainvitals.incidents.suppression import SUPPRESSIONS
 from trainvitals.records import Severity, Step
 
@@ -309,7 +309,7 @@ def test_a_clock_that_is_set_back_holds_nothing_up():
 
 
 def test_the_published_table_says_of_every_rule_who_is_told_and_what_a_supervisor_may_mend():
-    assert MENDED_BY_SUPERVISOR == MENDABLE | HANGS
+    assert MENDED_BY_SUPERVISOR == MENDABLE
     assert all(who_is_told(name) for name in RULES)
     assert who_is_told("loss_divergence") == "somebody now"
     assert who_is_told("loss_outlier") == "nobody, a mark on the chart"

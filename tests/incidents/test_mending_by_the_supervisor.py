@@ -138,10 +138,12 @@ def test_starts_that_make_no_step_have_the_time_of_one_together_and_are_one_inci
     assert watch.steps(12, 200) == ["recovered"]
 
 
-def test_a_hang_waits_for_the_supervisor_to_end_it_and_is_mended_like_a_death(watch):
+def test_a_hang_that_the_supervisor_is_about_to_end_waits_for_it_and_is_mended_like_a_death(watch):
+    watch.says("started", usual_s=PHASES, hang_s=270.0)
+    watch.steps(1, 100)
     watch.wait(210)
     watch.find(STALL)
-    assert watch.wait(1_600) == []
+    assert watch.wait(100) == []
     watch.says("ending", why="hang")
     watch.wait(60)
     watch.find(STALL, is_open=False)
@@ -153,17 +155,37 @@ def test_a_hang_waits_for_the_supervisor_to_end_it_and_is_mended_like_a_death(wa
     assert watch.steps(2, 200) == ["healed"] and [kind for _, kind in watch.told] == ["healed"]
 
 
-def test_a_hang_that_the_supervisor_does_not_end_is_told_a_minute_after_its_time(watch):
+def test_a_hang_that_the_supervisor_was_about_to_end_and_does_not_is_told_a_minute_after_its_time(watch):
+    watch.says("started", usual_s=PHASES, hang_s=270.0)
+    watch.steps(1, 10)
     watch.wait(210)
     watch.find(STALL)
-    watch.wait(2_000)
-    assert watch.told == [(100 + 1_860, "opened")]
+    watch.wait(500)
+    assert watch.told == [(110 + 270 + 60, "opened")]
 
 
-def test_a_hang_that_ends_by_itself_is_a_line_of_the_summary(watch):
+def test_a_hang_is_told_at_its_own_deadlines_when_the_supervisor_lets_it_stand_for_half_an_hour(watch):
+    watch.wait(210)
+    watch.find(STALL, severity=Severity.WARNING)
+    assert watch.wait(10) == ["opened"]
+    watch.wait(200)
+    watch.find(STALL)
+    assert watch.wait(10) == ["escalated"]
+    watch.wait(1_500)
+    watch.says("ending", why="hang")
+    watch.find(STALL, is_open=False)
+    die(watch)
+    watch.starts(**PHASES)
+    watch.find(DEATH, id="f1", is_open=False, last_step=500)
+    assert watch.steps(2, 600) == ["recovered"] and [kind for _, kind in watch.told] == ["opened", "escalated", "recovered"]
+
+
+def test_a_hang_that_ends_by_itself_before_the_supervisor_acts_is_a_line_of_the_summary(watch):
+    watch.says("started", usual_s=PHASES, hang_s=270.0)
+    watch.steps(1, 10)
     watch.wait(210)
     watch.find(STALL)
-    watch.wait(300)
+    watch.wait(50)
     watch.engine.stepped(1)
     watch.find(STALL, is_open=False, last_step=501)
     assert watch.steps(1, 300) == ["healed"]

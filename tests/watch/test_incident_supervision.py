@@ -167,12 +167,23 @@ def test_a_restart_of_half_an_hour_that_goes_on_by_the_supervisors_events_is_tol
     assert [sentence.split(":")[0] for sentence in told(bench)] in ([], ["incident recovered"])
 
 
-def test_a_hang_is_left_to_the_supervisor_until_it_should_have_ended_it(bench):
+def test_a_hang_is_told_at_the_stalls_own_deadline_also_with_a_supervisor_that_ends_it_later(bench):
     alive(bench)
-    says(bench, "started", usual_s=USUAL, hang_s=1200.0)
+    says(bench, "started", usual_s=USUAL, hang_s=1800.0)
     bench.header(pid=1)
     bench.train(0, 300)
-    wait(bench, 1_140)
+    wait(bench, 90)
+    assert [sentence.split(":")[0] for sentence in told(bench)] == ["incident opened"]
+    wait(bench, 90)
+    assert [sentence.split(":")[0] for sentence in told(bench)] == ["incident opened", "incident escalated"]
+
+
+def test_a_hang_is_left_to_a_supervisor_that_is_about_to_end_it(bench):
+    alive(bench)
+    says(bench, "started", usual_s=USUAL, hang_s=120.0)
+    bench.header(pid=1)
+    bench.train(0, 300)
+    wait(bench, 150)
     assert bench.events("incident") and told(bench) == []
-    wait(bench, 180)
+    wait(bench, 90)
     assert [sentence.split(":")[0] for sentence in told(bench)] == ["incident opened"]

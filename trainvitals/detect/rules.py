@@ -75,7 +75,7 @@ FOUND_BY_WATCH = frozenset({"checkpoint_safe_expiring"})
 
 
 #: Of a death a live supervisor has a while to start the trainer again before anybody is told (``trainvitals.incidents``).
-MENDED_BY_SUPERVISOR = frozenset({"run_dead", "stall", "nccl_timeout", "out_of_memory"})
+MENDED_BY_SUPERVISOR = frozenset({"run_dead", "nccl_timeout", "out_of_memory"})
 _TOLD = {
     "critical": "as critical: somebody now",
     "warning": "as warning: within hours",

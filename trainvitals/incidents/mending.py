@@ -1,7 +1,8 @@
 """Whether a supervisor is mending what ended a run, by what it says of it: how long a death or a hang may be kept from people. Pure.
 
 A restart goes on while each of its phases ends within twice its usual time (at least ``mend_s``), and the whole within ``mend_max_s``. A
-hang waits for the supervisor's own ``hang_s``. What it refuses, or does not say, is told.
+hang is told as without a supervisor, unless the supervisor is about to end it: until its ``hang_s`` a whole cluster may stand idle for half an
+hour. What it refuses, or does not say, is told.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ HANGS = frozenset({"stall"})
 TIMES_USUAL = 2.0
 #: What the supervisor needs to see a hang, beyond its ``hang_s``.
 HANG_SLACK_NS = 60 * 10**9
+#: It is about to end it when it will have done so within this time.
+HANG_SOON_NS = 2 * HANG_SLACK_NS
 #: The phases of a start, in their order, as the supervisor names them; the first one only where there is a queue.
 PHASES = ("queue", "start", "load", "first_step")
 _KEPT_NUMBERS = 20
@@ -124,8 +127,10 @@ class Mending:
         if self.phase:
             return self._is_in_time(now_ns)
         if rules <= HANGS:
-            quiet_ns = since_ns if self.quiet_ns is None else self.quiet_ns
-            return self.hang_s is not None and now_ns < quiet_ns + round(self.hang_s * 1e9) + HANG_SLACK_NS
+            if self.hang_s is None:
+                return False
+            ended_ns = (since_ns if self.quiet_ns is None else self.quiet_ns) + round(self.hang_s * 1e9) + HANG_SLACK_NS
+            return now_ns < ended_ns <= now_ns + HANG_SOON_NS
         return now_ns - broke_ns < self.patience.mend_s * 1e9
 
     def not_after(self, now_ns: int) -> None:
