@@ -278,6 +278,28 @@ def test_a_forked_child_writes_a_file_of_its_own(tmp_path):
     assert (records[0]["pid"], records[1]["step"]) == (child, 2)
 
 
+def test_a_forked_child_closes_no_file_that_took_the_number_of_ours(tmp_path):
+    recorder = Recorder(tmp_path, run="r")
+    recorder.log(1, loss=1.0)
+    number = recorder._appender._descriptor
+    os.close(number)  # a trainer that closes all it does not know, and opens its next file under the number
+    theirs = os.open(tmp_path / "checkpoint.bin", os.O_RDWR | os.O_CREAT)
+    assert theirs == number
+    child = os.fork()
+    if not child:
+        try:
+            os.write(theirs, b"weights")
+            os._exit(0)
+        except OSError:
+            os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert (tmp_path / "checkpoint.bin").read_bytes() == b"weights"
+    recorder.log(2, loss=1.0)
+    recorder.close()
+    os.close(theirs)
+    assert "weights" not in (tmp_path / "metrics.rank00000.jsonl").read_text()
+
+
 def test_a_forked_child_that_logs_nothing_leaves_no_file(tmp_path):
     with Recorder(tmp_path, writer="direct"):
         child = os.fork()

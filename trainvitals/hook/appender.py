@@ -53,10 +53,12 @@ class Appender:
 
     def after_fork(self, path: str) -> None:
         """In a forked child: forget the parent's descriptor and counters; the child's file is opened with its first record."""
-        if self._descriptor >= 0:
-            with contextlib.suppress(OSError):
-                os.close(self._descriptor)
-        self._reset(path)
+        descriptor, identity = self._descriptor, self._identity
+        self._reset(path)  # first: another thread of the parent may have held its lock
+        with contextlib.suppress(OSError):
+            found = os.fstat(descriptor) if descriptor >= 0 else None
+            if found is not None and (found.st_dev, found.st_ino) == identity:  # else the number is another file's by now
+                os.close(descriptor)
 
     def open(self, now_ns: int) -> bool:
         """Open and write the header; False (and counted) when that is impossible now."""
