@@ -104,6 +104,7 @@ class TrainingMonitor(RankCalls):
         self._world_size = from_anywhere(taken("world_size", whole, world_size, None, None), "get_world_size", "WORLD_SIZE", 1)
         if self._rank == 0 or per_rank == "files":
             self._recorder = Recorder(run_dir, run=run, rank=self._rank, world_size=self._world_size, writer=writer)
+            _live.add(self)  # the last steps may still wait for the device when the process ends
         self._saves = self._recorder.saves if self._recorder is not None else Saves(run, self._rank, self._world_size)
         self._sample_every = taken("sample_every", not_negative, sample_every, SAMPLE_EVERY, self._recorder)
         self._checksum_every = taken("checksum_every", not_negative, checksum_every, CHECKSUM_EVERY, self._recorder)
@@ -130,7 +131,6 @@ class TrainingMonitor(RankCalls):
         self._board.put_place(os.uname().nodename, local_rank(), gpu_uuid())
         if self._recorder is not None and (own := meeting_place()) is not None:
             self._reader = BoardReader(RankBoard(own, self._rank, self._world_size, self._prefix, every))
-            _live.add(self)
         return True
 
     @never_raises
