@@ -221,6 +221,13 @@ def test_a_sparse_log_that_climbs_while_the_learning_rate_warms_up_is_heard() ->
     assert [f.rule for f in alarms(found)] == ["loss_drift"]
 
 
+def test_a_young_sparse_log_that_is_mostly_noise_is_no_alarm() -> None:
+    heard = [
+        alarms(find(_run(110, lambda t, rng: 0.7 * math.exp(rng.gauss(0, 0.5)), spacing=25, seed=seed))) for seed in range(20)
+    ]
+    assert [found for found in heard if found] == []
+
+
 def test_a_sparse_log_that_falls_by_stairs_is_no_alarm() -> None:
     def stairs(t: int, rng: random.Random) -> float:
         return 0.8 * 0.6 ** (t // 16) * (1.1 if t % 2 else 0.9) * math.exp(rng.gauss(0, 0.05))

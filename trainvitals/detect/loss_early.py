@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections import deque
 
 from trainvitals.detect.base import FamilyDetector, Tuned
+from trainvitals.detect.blocks import SQRT2
 from trainvitals.detect.findings import Context, format_change, format_step, format_value
 from trainvitals.detect.loss import SPARSE_GAP_STEPS, LossDetector
-from trainvitals.detect.statistics import median
+from trainvitals.detect.statistics import MAD_TO_SIGMA, median
 from trainvitals.records import Severity, Step
 
 POINTS = 10
 BACK_SHARE = 0.5  # of the rise
+NOISE_POINTS = 40
+NOISE_FACTOR = 5.0
 
 
 class EarlyRiseDetector(FamilyDetector):
@@ -23,7 +26,7 @@ class EarlyRiseDetector(FamilyDetector):
 
     family = "loss"
     rules = ("loss_drift",)
-    STATE = ("ledger", "_recent", "_points", "_best", "_best_step", "_limit")
+    STATE = ("ledger", "_recent", "_changes", "_points", "_best", "_best_step", "_limit")
 
     def __init__(self, context: Context, tuned: Tuned, loss: LossDetector) -> None:
         super().__init__(context, tuned)
@@ -32,6 +35,7 @@ class EarlyRiseDetector(FamilyDetector):
         self._after = int(drift["early_points"])
         self._ratio = 1.0 + drift["early_excess"] / drift["sensitivity"]
         self._recent: deque[float] = deque(maxlen=POINTS)
+        self._changes: deque[float] = deque(maxlen=NOISE_POINTS)  # from point to point: noise without the trend
         self._points = 0
         self._best: float | None = None
         self._best_step = 0
@@ -42,6 +46,8 @@ class EarlyRiseDetector(FamilyDetector):
         if value is None or (self._loss.is_warm and self._limit is None):
             return
         self._points += 1
+        if self._recent:
+            self._changes.append(abs(value - self._recent[-1]))
         self._recent.append(value)
         if len(self._recent) < POINTS:
             return
@@ -56,7 +62,9 @@ class EarlyRiseDetector(FamilyDetector):
         is_dense = self.context.gap_steps < SPARSE_GAP_STEPS
         if self._points < self._after or self._best <= 0.0 or is_dense or self.context.is_silenced("loss_drift"):
             return
-        if middle > self._ratio * self._best and min(self._recent) > 0.5 * (1.0 + self._ratio) * self._best:
+        noise = NOISE_FACTOR * MAD_TO_SIGMA / SQRT2 * median(self._changes)
+        is_far = middle > self._ratio * self._best and min(self._recent) > 0.5 * (1.0 + self._ratio) * self._best
+        if is_far and middle - self._best > noise:
             message = f"loss {format_change(self._best, middle)} since step {format_step(self._best_step)}, before it has come to rest at all"
             self.ledger.open_finding(
                 "loss_drift", Severity.WARNING, message, first_step=self._best_step, value=middle, expected=self._best

@@ -29,6 +29,10 @@ class LossScale(Stateful):
         """Whether a loss is as good as zero for this run: what is memorised or solved jumps by factors and has nothing to lose."""
         return self.is_unknown or abs(value) < SMALLEST or (self.start is not None and abs(value) < self._share * self.start)
 
+    def is_news(self, best: float) -> bool:
+        """Whether a lasting rise over ``best`` can mean anything: lower must be better, and zero is no level to come back to."""
+        return self.has_best and abs(best) >= SMALLEST
+
     @property
     def is_unknown(self) -> bool:
         """Whether the usual loss has been as good as zero ever since the start: there is nothing yet that a rise could lose."""
