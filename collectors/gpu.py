@@ -35,7 +35,7 @@ DRIVER_TEXT = {
     Fault.NO_LIBRARY: "no NVIDIA driver on this machine",
     Fault.NO_DRIVER: "the NVIDIA driver library is there, but the kernel module is not loaded: load it (modprobe nvidia) or reboot",
     Fault.NO_PERMISSION: "the NVIDIA driver may not be asked by this user: look at the rights of /dev/nvidia* and of the container",
-    Fault.UNKNOWN: "the NVIDIA driver cannot be opened: see the kernel log (dmesg); in a container its devices may have been taken away "
+    Fault.UNKNOWN: "the NVIDIA driver cannot be opened: see the kernel log (dmesg). In a container its devices may have been taken away "
     "(systemctl daemon-reload does that): start the container again",
     Fault.DRIVER_MISMATCH: "driver library and kernel module differ in version (an update under a running module): reload it or reboot",
 }

@@ -10,6 +10,7 @@ from trainvitals.charts.checkpoints import strip
 from trainvitals.charts.nodes import wall_payload
 from trainvitals.web import format as fmt
 from trainvitals.web import wall_words, wall_zh
+from trainvitals.web.node_text_zh import node_text_zh
 from trainvitals.web.present import band, nodes_tile, tiles
 from trainvitals.web.view import RunView, Snapshot
 
@@ -45,6 +46,7 @@ def nodes_view(snapshot: Snapshot, language: str) -> tuple[str, dict[str, Any]]:
     """(how many and how they are, what ``node_wall`` draws)."""
     payload = wall_payload(snapshot.nodes, snapshot.gpus)
     if language == "zh":
+        payload["texts"] = {index: node_text_zh(text) for index, text in payload["texts"].items()}
         return wall_zh.nodes_head(snapshot.nodes, snapshot.taken_at_ns), payload
     tile = nodes_tile(snapshot.nodes, snapshot.taken_at_ns)
     return f"{tile['value']} · {tile['context']}", payload
