@@ -337,7 +337,8 @@ class HuggingFace:
         elif epoch_step > self._step:
             step = epoch_step
         if not self._is_every_said and (self._step > 0 or step > 1):
-            self._every = max(1, step - self._step)
+            distance, every = max(1, step - self._step), self._every or 1
+            self._every = every if every > 1 and distance % every == 0 else distance  # lines may be missing between two
         self._step = step
         self._steps_since_start += 1
         return [Step(step, 0, waiting["time_ns"], waiting["values"], waiting["nonfinite"])] * (1 + waiting["copies"])

@@ -79,6 +79,13 @@ def _roundness(step: int) -> tuple[int, bool, int]:
     return len(text) - len(text.rstrip("0")), step % 5 == 0, (step & -step).bit_length()
 
 
+def _usual_step(step: float, error: float) -> int | None:
+    """The first logged step of which only the epoch in two digits is known: logs begin at 10, 25 or 500, and not at 11."""
+    usual = [digit * 10**zeros for zeros in range(7) for digit in (1, 2, 5)] + [25, 250]
+    fitting = [number for number in usual if abs(number - step) <= error]
+    return min(fitting, key=lambda number: abs(number - step)) if fitting else None
+
+
 class TrainingPlan:
     """State: what the log said of epochs, steps and sizes."""
 
@@ -124,6 +131,10 @@ class TrainingPlan:
                 return multiple, True
             if abs(last_step + every - step) <= error + 0.5:
                 return last_step + every, False
+            if abs(multiple - step) <= error + 0.5 and multiple > last_step:
+                return multiple, False
+        elif last_step == 0 and (usual := _usual_step(step, error)) is not None:
+            return usual, False
         return max(1, round(step)), False
 
     def _steps_per_epoch(self) -> float:
