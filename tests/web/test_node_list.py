@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -65,7 +66,7 @@ def test_the_verdict_of_a_healthy_run_says_that_one_of_its_machines_does_not_rep
     )[0]
     snapshot = Snapshot(NOW, (view,), nodes)
     assert "2 of 3 nodes report: node17 silent for 4 min" in band(snapshot, view, NOW, 1.0)["facts"]
-    assert "3 个中 2 个上报：node17 已 4 分钟无上报" in band_zh(snapshot, view, NOW)["facts"]
+    assert "节点 3 个中 2 个上报：node17 已 4 分钟无上报" in band_zh(snapshot, view, NOW)["facts"]
 
 
 def test_where_no_collector_was_put_on_the_machines_none_is_missed() -> None:
@@ -89,6 +90,16 @@ def test_a_node_replaced_on_purpose_leaves_the_list_with_the_start_that_does_not
 
 def test_a_start_that_ended_misses_nobody() -> None:
     assert set(shown([node("node15")], run("node15", "node16", ended=True))) == {"node15"}
+
+
+def test_a_trainer_that_was_killed_misses_its_machines_for_a_day_and_not_for_ever() -> None:
+    dead = replace(
+        run("node15", "node16"), verdict=Verdict(VerdictWord.STOPPED, "critical", "", None), last_step_time_ns=NOW - 3_600 * S
+    )
+    assert set(shown([node("node15")], dead)) == {"node15", "node16"}
+    assert set(shown([node("node15")], replace(dead, taken_at_ns=NOW + 86_400 * S))) == {"node15"}
+    hung = replace(dead, verdict=Verdict(VerdictWord.HUNG, "critical", "", None), taken_at_ns=NOW + 86_400 * S)
+    assert set(shown([node("node15")], hung)) == {"node15", "node16"}
 
 
 def test_machines_are_found_with_and_without_their_domain() -> None:

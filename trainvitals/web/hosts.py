@@ -6,10 +6,13 @@ import re
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
 
+from trainvitals.incidents.verdict_word import VerdictWord
 from trainvitals.web.view import RunView
 
 #: More machines than any run has; what a hostile list names beyond that is left out.
 MAX_HOSTS = 20_000
+MISSED_NS = 86_400 * 10**9
+_GONE = frozenset({VerdictWord.STOPPED, VerdictWord.HISTORY, VerdictWord.UNKNOWN})
 _PART = re.compile(r"([^,\[\]]{1,200})(?:\[([0-9,\-]{1,4000})\])?([^,\[\]]{0,200})", re.ASCII)
 _ADDRESS = re.compile(r"[0-9.]{7,15}|[0-9a-f:]{2,39}", re.ASCII)
 
@@ -72,11 +75,19 @@ def _numbers(inside: str, room: int) -> list[str]:
     return numbers
 
 
+def _is_over(run: RunView, started_ns: int) -> bool:
+    """A trainer that was killed says no end. What it ran on is missed for a day, for whoever looks why it died; then it uses nothing."""
+    if run.verdict.word is VerdictWord.FINISHED:
+        return True
+    newest_ns = max(started_ns, run.last_step_time_ns or 0)
+    return run.verdict.word in _GONE and run.taken_at_ns - newest_ns > MISSED_NS
+
+
 def hosts_of(run: RunView) -> tuple[str, ...]:
     """Machines of the start that runs now, by what the trainer told of its ranks, else by the scheduler's list; none when neither is
     known or no start runs."""
     newest = run.attempts[-1] if run.attempts else None
-    if newest is None or newest.ended_ns is not None:
+    if newest is None or newest.ended_ns is not None or _is_over(run, newest.started_ns):
         return ()
     told = next((one for one in run.configurations if one.attempt == newest.number), None)
     if told is None:

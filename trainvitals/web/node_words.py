@@ -74,4 +74,4 @@ def report_fact(nodes: Sequence[NodeSample], run: str, now_ns: int, language: st
     told = missing_words(own, now_ns, language)
     if not told:
         return ""
-    return f"{count_words(own, language)}：{told}" if language == "zh" else f"{count_words(own)} nodes report: {told}"
+    return f"节点 {count_words(own, language)}：{told}" if language == "zh" else f"{count_words(own)} nodes report: {told}"

@@ -8,6 +8,7 @@ from trainvitals.incidents.verdict import WATCH_SILENT_S, span
 from trainvitals.records import CheckpointState, NodeSample, VerificationLevel
 from trainvitals.settings import RunSettings, Settings
 from trainvitals.web.facts import Facts
+from trainvitals.web.node_list import NEVER_NS
 from trainvitals.web.spool import NO_SPOOL, SpoolNumbers
 from trainvitals.web.view import ControlView
 
@@ -65,6 +66,9 @@ def not_watched(
         lines.append("GPU health (no collector reports)")
     elif all(node.state == "no_gpu" for node in nodes):
         lines.append("GPU health (no NVIDIA driver on the nodes seen)")
+    without = sum(node.run == run.name and node.time_ns == NEVER_NS for node in nodes)
+    if without:
+        lines.append(f"GPU health of {without:,} machine{'s' if without != 1 else ''} of this run (no report from there)")
     lines.extend(spool.sentences())
     if facts.unreadable.count:
         lines.append(f"{facts.unreadable.count:,} stored events unreadable (last: {facts.unreadable.last[:QUOTE_LIMIT]})")
