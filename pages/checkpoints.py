@@ -106,7 +106,7 @@ def table(seen: Look) -> None:
     reports = words.table_reports(run)
     record_table(
         [Column("state", "short"), Column("step", "name"), Column("mark"), Column("notes", "lead"), Column("verified by", "short"),
-         Column("optimizer", "short"), Column("training waited", "short"), Column("size", "number"), Column("age", "short")],
+         Column("optimizer", "short"), Column("training waited"), Column("size", "number"), Column("age", "short")],
         [
             Record(
                 report.path,

@@ -73,6 +73,10 @@ def buttons(seen: Look) -> None:
         st.text("Nothing can be asked from here: no trainer listens to this run's control file.")
 
 
+#: What the breaker decided, in words.
+DECISIONS = {"count": "counts", "alert": "warns", "paused": "pauses"}
+
+
 def audit_table(events: list[Event], seen: Look) -> None:
     """Requests, answers and the breaker's decisions, newest first."""
     newest = sorted(events, key=lambda event: event.time_ns or 0, reverse=True)
@@ -81,6 +85,11 @@ def audit_table(events: list[Event], seen: Look) -> None:
         value = event.data.get(key)
         return "" if value is None else str(value)
 
+    def happened(event: Event) -> str:
+        decision = of(event, "decision")
+        what = of(event, "action") or of(event, "state") or DECISIONS.get(decision, decision) or of(event, "desired")
+        return f"{event.kind}: {what.replace('_', ' ')}".rstrip(": ")
+
     record_table(
         [Column("time", "short"), Column("what", "short"), Column("why", "lead"), Column("by"), Column("from"), Column("step", "number"),
          Column("request", "number")],
@@ -88,7 +97,7 @@ def audit_table(events: list[Event], seen: Look) -> None:
             Record(
                 f"{event.kind}/{event.id or number}",
                 (fmt.moment(event.time_ns, seen.zone, now_ns=seen.now_ns),
-                 f"{event.kind}: {of(event, 'action') or of(event, 'state') or of(event, 'decision') or of(event, 'desired')}".rstrip(": "),
+                 happened(event),
                  " · ".join(dict.fromkeys(part for part in (of(event, "reason"), event.text) if part)),
                  of(event, "by"), of(event, "source") or event.source, fmt.step(event.step), of(event, "seq")),
             )

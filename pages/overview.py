@@ -112,12 +112,12 @@ def bottom() -> None:
         return
     left, right = st.columns(2)
     with left, st.container(key="tv-card-checkpoints"):
-        with st.container(key="tv-head-checkpoints"):
+        # What a restart would do wrong takes the place of what is usual: the page still fits one screen.
+        note = restart_note(seen.run)
+        with st.container(key="tv-alarm-head-checkpoints" if note else "tv-head-checkpoints"):
             every = seen.run.settings.checkpoint_every_steps
-            st.text(f"Checkpoints · {len(seen.run.checkpoints):,} seen" + (f" · every {every:,} steps" if every else ""))
-        if note := restart_note(seen.run):
-            with st.container(key="tv-alarm-restart"):
-                st.text(note)
+            usual = f" · every {every:,} steps" if every else ""
+            st.text(f"Checkpoints · {note}" if note else f"Checkpoints · {len(seen.run.checkpoints):,} seen{usual}")
         if seen.run.checkpoints:
             path = checkpoint_strip(strip(seen.run.checkpoints, seen.run.recommended, seen.run.suspects), key="tv_strip")
             if path:

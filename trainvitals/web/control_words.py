@@ -38,13 +38,13 @@ def told(control: ControlView) -> str:
 
 
 def holder(run: RunView, now_ns: int) -> str:
-    """Who holds the run, since when and why; "" when nobody does."""
+    """Who holds the run, since when, and why where the sentence above it does not say so; "" when nobody does."""
     control = run.control
     if control.state not in ("paused", "pausing"):
         return ""
     who = "the breaker" if control.source == "breaker" else control.by or "somebody"
     since = f" for {span(max(0.0, (now_ns - control.since_ns) / 1e9))}" if control.since_ns is not None else ""
-    why = f": {control.reason}" if control.reason else ""
+    why = f": {control.reason}" if control.reason and control.reason not in control.sentence else ""
     return f"Held by {who}{since}{why}"
 
 
