@@ -38,7 +38,8 @@ _TENSOR = re.compile(
 )
 #: Dates, times and durations; places in source code. None of their numbers is a metric.
 _NO_METRIC = re.compile(
-    r"\d{4}[-/]\d\d?[-/]\d\d?(?:[T ,]{1,2}\d\d?:\d\d(?::\d\d)?(?:[.,]\d{1,9})?)?|\d\d?/\d\d?(?:/\d{2,4})?(?=[ ,]{1,2}\d\d?:\d\d)"
+    r"\b(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun) [A-Z][a-z]{2} {1,2}\d\d? \d\d:\d\d:\d\d(?: [A-Z]{3,4})? \d{4}"
+    r"|\d{4}[-/]\d\d?[-/]\d\d?(?:[T ,]{1,2}\d\d?:\d\d(?::\d\d)?(?:[.,]\d{1,9})?)?|\d\d?/\d\d?(?:/\d{2,4})?(?=[ ,]{1,2}\d\d?:\d\d)"
     r"|(?<![\d.:])\d{1,4}(?::[0-5]\d){1,2}(?:[.,]\d{1,9})?(?![\d:])|[\w/.-]{1,200}\.py:\d{1,6}|\(\w{1,60}:\d{1,6}\)"
     r"|\A\s?[IWEF]\d{4,8} \d\d:\d\d:\d\d\.\d{1,9} {1,8}\d{1,10} [\w.-]{1,60}:\d{1,6}\]",
     re.ASCII,
