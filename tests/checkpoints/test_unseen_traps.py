@@ -238,6 +238,75 @@ class TestClocksLinksAndNames:
         assert choice.step == 1000
 
 
+class TestOthersUnderKnownNames:
+    def accelerate(self, **files):
+        tensor = make.safetensors_bytes({"w": ("F32", (4,))})
+        state = make.torch_zip_bytes(storages=())
+        parts = {
+            "optimizer.bin": make.torch_zip_bytes(),
+            "scheduler.bin": state,
+            "random_states_0.pkl": make.torch_zip_bytes(storages=(3,)),
+        }
+        return {**dict.fromkeys(files["weights"], tensor), **parts, "scaler.pt": state}
+
+    @pytest.mark.parametrize(
+        "weights",
+        [["unet/diffusion_pytorch_model.safetensors"], ["pytorch_lora_weights.safetensors"], ["model.safetensors"]],
+    )
+    def test_what_accelerate_saves_under_a_name_of_the_trainers_is_whole(self, tmp_path, weights):
+        """The training scripts of huggingface/diffusers call the directories of ``save_state`` checkpoint-N."""
+        path = layout_makers.write(tmp_path / "checkpoint-500", self.accelerate(weights=weights))
+        report = inspect(str(path))
+        assert (report.format, report.step, str(report.state), report.has_optimizer) == ("accelerate", 500, "verified", True)
+
+    def test_and_damage_in_it_is_seen(self, tmp_path):
+        weights = "unet/diffusion_pytorch_model.safetensors"
+        path = layout_makers.write(tmp_path / "checkpoint-500", self.accelerate(weights=[weights]))
+        (path / weights).write_bytes((path / weights).read_bytes()[:-1])
+        state, reasons = said(path)
+        assert (state, weights in reasons) == ("corrupt", True)
+        (path / weights).unlink()
+        assert said(path) == ("incomplete", "no model weights")
+
+    def test_a_document_of_a_loop_beside_shards_is_not_megatrons(self, tmp_path):
+        """KempnerInstitute/KempnerForge issue 102: metadata.json of its own beside a distributed checkpoint."""
+        files = dcp_makers.parts(dcp_makers.TORCHTITAN, 2, dcp_makers.TORCHTITAN_OBJECTS)
+        path = layout_makers.write(tmp_path / "step_100", {**files, "metadata.json": b'{"step": 100, "tokens": 5}'})
+        report = inspect(str(path))
+        assert (report.format, report.step, str(report.state)) == ("dcp", 100, "verified")
+        (path / "__1_0.distcp").unlink()
+        assert said(path)[0] == "incomplete"
+
+    def test_the_trainer_loads_what_latest_in_its_checkpoint_names(self, tmp_path):
+        """transformers ``deepspeed_load_checkpoint``; a copy that lost the directory, or two saves in one."""
+        path = layout_makers.write(tmp_path / "checkpoint-500", large.huggingface_deepspeed())
+        assert said(path)[0] == "verified"
+        (path / "latest").write_text("global_step400\n")
+        state, reasons = said(path)
+        assert (state, "names global_step400, which is not in it" in reasons) == ("incomplete", True)
+        (path / "latest").unlink()
+        state, reasons = said(path)
+        assert (state, "latest is missing" in reasons) == ("complete", True)
+
+    @pytest.mark.parametrize("name", ["checkpoint_3_500-shard0.pt", "model_500.pth.tar"])
+    def test_files_of_others_are_found_with_their_step(self, tmp_path, name):
+        (tmp_path / name).write_bytes(make.torch_zip_bytes())
+        (path,) = find(str(tmp_path))
+        assert (inspect(path).step, str(inspect(path).state)) == (500, "verified")
+
+    def test_a_compressed_file_is_called_so(self, tmp_path):
+        (tmp_path / "model_500.pt").write_bytes(b"\x1f\x8b\x08" + bytes(100))
+        assert "compressed with gzip" in said(tmp_path / "model_500.pt")[1]
+
+    def test_actor_and_critic_of_openrlhf_are_looked_into(self, tmp_path):
+        for part in ("_actor", "_critic"):
+            layout_makers.write(tmp_path / part / "global_step50", large.deepspeed(50))
+        assert [os.path.relpath(path, tmp_path) for path in find(str(tmp_path))] == [
+            "_actor/global_step50",
+            "_critic/global_step50",
+        ]
+
+
 class TestRunsBelowOneDirectory:
     @pytest.mark.parametrize(
         ("names", "expected"),

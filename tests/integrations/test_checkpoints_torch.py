@@ -147,3 +147,11 @@ def test_safetensors_that_dcp_writes_are_read_as_such(tmp_path):
     (path,) = find(str(save("huggingface-storage", "shards", tmp_path)))
     report = inspect(path)
     assert (str(report.state), report.format, report.step, report.has_optimizer) == ("verified", "safetensors", 500, False)
+
+
+def test_a_directory_under_the_name_of_another_step_is_never_verified(saved, tmp_path):
+    for mode in ("sync", "per-rank"):
+        copy = shutil.copytree(saved(mode), tmp_path / mode / "step-400")
+        report = inspect(str(copy))
+        assert str(report.state) == "complete", mode
+        assert "train_state.step in it is 500, its name says 400" in " ".join(report.reasons)

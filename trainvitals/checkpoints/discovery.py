@@ -29,9 +29,9 @@ _HUGGING_FACE = re.compile(r"checkpoint-\d{1,18}\Z", re.ASCII)
 _STEP_DIRECTORY = re.compile(
     r"(?:checkpoint|ckpt|global_?step|step|iter|iteration|epoch|ep)s?[-_=]?\d{1,18}\b|\d{1,18}\Z", re.IGNORECASE | re.ASCII
 )
-#: Directories that trainers put between a run's directory and its checkpoints; the last one is how NeMo and Hydra name a start.
+#: Directories that trainers put between a run's directory and its checkpoints (``_actor``: OpenRLHF); the last one is how NeMo and Hydra name a start.
 _CONTAINER = re.compile(
-    r"(?:checkpoints?|ckpts?|lightning_logs|version_\d{1,9}|non_persistent|\d{4}-\d\d-\d\d_\d\d-\d\d-\d\d)\Z",
+    r"(?:checkpoints?|ckpts?|_?actor|_?critic|lightning_logs|version_\d{1,9}|non_persistent|\d{4}-\d\d-\d\d_\d\d-\d\d-\d\d)\Z",
     re.IGNORECASE | re.ASCII,
 )
 #: Directories of ranks, in which a legacy checkpoint of Megatron-LM has all its files (``release/`` has no number in its name).

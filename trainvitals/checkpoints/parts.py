@@ -29,7 +29,7 @@ MAX_JSON_BYTES = 24 * 1024 * 1024
 STREAMED_FROM_BYTES = 4 * 1024 * 1024
 MAX_STREAMED_BYTES = 1024 * 1024 * 1024
 Checked = TypeVar("Checked")
-TORCH_ENDINGS = (".pt", ".pth", ".ckpt", ".bin")
+TORCH_ENDINGS = (".pt", ".pth", ".ckpt", ".bin", ".pth.tar", ".pt.tar")
 _SHARD = re.compile(r"(?P<stem>.+)-(?P<number>\d{5})-of-(?P<count>\d{5})(?P<ending>\.safetensors|\.bin)\Z")
 _STEP = re.compile(
     r"(?:global[-_]?step|step|iteration|iter|checkpoint|ckpt|(?<![a-z])ba)s?[-_=]{0,2}(\d{1,18})(?!\d)", re.IGNORECASE
@@ -40,7 +40,7 @@ _TRAINERS_JSON = re.compile(
     re.IGNORECASE,
 )
 #: A number alone that is no date (lerobot, Orbax), and fairseq's ``checkpoint_EPOCH_UPDATES.pt``.
-_ONLY_A_STEP = re.compile(r"(?!20\d\d[01]\d[0-3]\d\Z)(\d{1,18})\Z|checkpoint_\d{1,6}_(\d{1,18})\Z", re.ASCII)
+_ONLY_A_STEP = re.compile(r"(?!20\d\d[01]\d[0-3]\d\Z)(\d{1,18})\Z|checkpoint_\d{1,6}_(\d{1,18})(?:-shard\d{1,6})?\Z", re.ASCII)
 _LAST_NUMBER = re.compile(r"[-_=](\d{1,18})\Z")
 #: What ends a name and is a number of something else: an epoch, a date.
 _NO_STEP = re.compile(r"(?:(?<![a-z])ep(?:och)?s?[-_=]{0,2}\d{1,18}|\d{4}[-_]\d\d[-_]\d\d)\Z", re.IGNORECASE)
@@ -149,6 +149,15 @@ def check_safetensors(
     return tensors
 
 
+def first_bytes(listing: Listing, name: str, count: int) -> bytes:
+    """Of a small file of the checkpoint; empty when it is not there or cannot be read."""
+    try:
+        with opened(listing.path(name)) as reader:
+            return reader.read(0, count)
+    except (NotRegular, Unreadable, Vanished):
+        return b""
+
+
 def opens_like_torch(listing: Listing, entry: Entry) -> bool:
     """Whether a file begins as one of torch; what cannot be opened does not."""
     try:
@@ -224,6 +233,8 @@ def _what_it_is(path: str) -> str:
         return " (it is a pointer of Git LFS: fetch the file itself, with git lfs pull)"
     if start.lstrip()[:14].lower().startswith((b"<!doctype html", b"<html", b"<?xml")):
         return " (it is a page or an error message of a server: copy the file again)"
+    if start.startswith(b"\x1f\x8b"):
+        return " (it is compressed with gzip)"
     return " (it begins with zeros: a copy or a write that did not finish)" if start and not any(start) else ""
 
 

@@ -21,6 +21,10 @@ _WEIGHTS = re.compile(
     r"(?:model|pytorch_model|pytorch_model_fsdp)(?:_\d{1,4})?(?:_rank\d{1,7})?(?:-\d{5}-of-\d{5})?\.(?:bin|safetensors)\Z",
     re.ASCII,
 )
+#: Where a script saves the model itself, by a hook of ``save_state``: ``unet/diffusion_pytorch_model.safetensors``, LoRA weights.
+_OF_A_HOOK = re.compile(
+    r".{0,300}(?:model|weights|adapter|lora)[^/]{0,60}\.(?:safetensors|bin|pt)\Z", re.ASCII | re.DOTALL | re.IGNORECASE
+)
 _OPTIMIZER = re.compile(r"optimizer(?:_\d{1,4})?(?:_rank\d{1,7})?\.bin\Z", re.ASCII)
 _OF_RANK = re.compile(r"(?P<stem>(?:pytorch_model_fsdp|optimizer)(?:_\d{1,4})?)_rank(?P<rank>\d{1,7})\.bin\Z", re.ASCII)
 _STATE = re.compile(r"(?P<kind>scheduler|sampler|dl_state_dict)(?:_\d{1,4})?\.bin\Z", re.ASCII)
@@ -60,7 +64,7 @@ class Accelerate(Layout):
             count, first = grid.lacking(row, world_size)
             if count:
                 findings.missing.append(f"{stem} of {count} ranks is missing, the first is {stem}_rank{first}.bin")
-        if not inner.has_model and not any(_WEIGHTS.match(name) for name in names):
+        if not inner.has_model and not any(_WEIGHTS.match(name) or _OF_A_HOOK.match(name) for name in names):
             findings.missing.append("no model weights")
         parts.check_shards(names, findings)
         if into_files:
@@ -98,9 +102,10 @@ def _rows(names: frozenset[str]) -> dict[str, set[int]]:
 
 
 def _check_files(listing: Listing, findings: Findings) -> None:
+    inside = tuple(embedded.prefixes(listing.names))
     for entry in listing.entries:
         name = entry.name
-        if "/" in name or TEMPORARY_NAME.search(name):
+        if name.startswith(inside) or TEMPORARY_NAME.search(name):
             continue
         if name.endswith(".safetensors"):
             parts.check_safetensors(listing, entry, findings)
@@ -108,7 +113,7 @@ def _check_files(listing: Listing, findings: Findings) -> None:
             parts.check_torch(listing, entry, findings)
         elif name.endswith(".pkl"):
             parts.check_with(listing, entry, findings, torch_file.check, torch_file.BadTorchFile)
-        elif name.endswith(".index.json"):
+        elif name.endswith(".index.json") and "/" not in name:
             parts.check_index(listing, name, findings)
         elif name.endswith(".json"):
             parts.check_json(listing, name, findings)

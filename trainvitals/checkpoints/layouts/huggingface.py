@@ -19,6 +19,9 @@ from trainvitals.checkpoints.layouts.base import Facts, Layout, Range
 from trainvitals.checkpoints.names import final_name
 
 MARKER = "trainer_state.json"
+POINTER = "latest"
+MAX_POINTER_BYTES = 1024
+_TAG = re.compile(r"global_step\d{1,18}(?=/)", re.ASCII)
 #: It holds the whole log history; above this it is parsed only when the structure is looked at, once per checkpoint.
 LONG_MARKER_BYTES = 1 << 20
 _DIRECTORY = re.compile(r"checkpoint-(\d{1,18})\Z")
@@ -27,6 +30,8 @@ _WEIGHTS = re.compile(
     r"|(?:pytorch_model_fsdp_\d+|global_step\d+)/.|pytorch_model_fsdp\.bin\Z"
 )
 _OPTIMIZER = re.compile(r"optimizer\.(?:pt|bin)\Z|optimizer_\d+/.|global_step\d+/.*optim_states\.pt\Z")
+#: Accelerate's ``save_state`` under a name of the Trainer's, as the scripts of diffusers call it; the Trainer writes no such file.
+_BY_ACCELERATE = frozenset(("random_states_0.pkl", "random_states_1.pkl"))
 _RNG = re.compile(r"rng_state_(\d{1,9})\.pth\Z")
 #: What the Trainer writes beside weights and training state. A directory that is only named like its own may be anybody's.
 _BESIDE = re.compile(
@@ -48,6 +53,8 @@ class HuggingFace(Layout):
             return False
         # Under another name and without its marker it is still known by what only the Trainer writes side by side.
         names = listing.names
+        if MARKER not in names and not _BY_ACCELERATE.isdisjoint(names):
+            return False
         if MARKER in names or names >= {"scheduler.pt", "training_args.bin"}:
             return True
         return _DIRECTORY.match(final_name(listing.name)) is not None and (not names or any(_is_known(name) for name in names))
@@ -105,6 +112,7 @@ def _check_names(listing: Listing, has_optimizer: bool, world_size: int | None, 
         findings.missing.append("no model weights (model.safetensors, pytorch_model.bin, their shards or those of an adapter)")
     parts.check_shards(names, findings)
     _check_rows(names, findings)
+    _check_pointer(listing, findings)
     ranks = _ranks(names)
     count, first = grid.lacking(ranks, world_size)
     if ranks and count:
@@ -147,6 +155,23 @@ def _check_rows(names: frozenset[str], findings: Findings) -> None:
             findings.notes.append(
                 f"rows of {shown} {stem} shards lie side by side: one was left over by another save; {index} tells which"
             )
+
+
+def _check_pointer(listing: Listing, findings: Findings) -> None:
+    """The Trainer lets DeepSpeed load what ``latest`` in its checkpoint names (``integrations/deepspeed.py`` deepspeed_load_checkpoint)."""
+    names = listing.names
+    tags = sorted({found[0] for name in names if (found := _TAG.match(name))})
+    if not tags:
+        return
+    if POINTER not in names:
+        findings.unproven.append(f"{POINTER} is missing: DeepSpeed writes it last, and by itself loads nothing without it")
+        return
+    raw = parts.first_bytes(listing, POINTER, MAX_POINTER_BYTES)
+    named = raw.decode("utf-8", "backslashreplace").strip() if raw else None
+    if named is not None and named not in tags:
+        findings.missing.append(
+            f"{POINTER} names {printable(named, 60) or 'nothing'}, which is not in it: DeepSpeed loads nothing"
+        )
 
 
 def _state(state: Any, step: int | None, findings: Findings) -> tuple[int | None, float | None]:

@@ -41,7 +41,10 @@ class Megatron(Layout):
         names = listing.names
         if listing.is_file or not dcp_directory.holds_shards(names):
             return False
-        return DIRECTORY.match(listing.name) is not None or listing.name == RELEASE or MARKER in names or COMMON in names
+        if DIRECTORY.match(listing.name) is not None or listing.name == RELEASE or COMMON in names:
+            return True
+        # Others write a file of that name beside their shards, too.
+        return MARKER in names and b"sharded_backend" in parts.first_bytes(listing, MARKER, 4096)
 
     def look(self, listing: Listing, findings: Findings, *, into_files: bool) -> Facts:
         known = dcp_directory.check(listing, findings, into_files=into_files)
