@@ -280,3 +280,19 @@ def test_every_colour_for_text_can_be_read_and_every_mark_be_seen(colours: dict[
             assert _contrast(colours[role], colours[ground]) >= 4.5, (role, ground)
         for role in ("ok", "info", "warning", "critical", "paused", "loss", "grad_norm", "throughput", "lr", "gpu"):
             assert _contrast(colours[role], colours[ground]) >= 3.0, (role, ground)
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (999_499, "999 k"),
+        (999_999, "1 M"),
+        (9_999.4, "9999"),
+        (9_999.7, "10 k"),
+        (-999_999_999, "-1 G"),
+        (3e15, "3,000 T"),
+        (0, "0"),
+    ],
+)
+def test_a_number_at_the_edge_of_a_suffix_is_written_without_an_exponent(value: float, text: str) -> None:
+    assert number(value) == text

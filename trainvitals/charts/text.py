@@ -35,11 +35,13 @@ def wrapped(text: str, limit: int = 240, width: int = 70) -> list[str]:
 
 
 def number(value: float) -> str:
-    """At most four digits that mean something, SI suffix above 10,000: 2.314, 0.0003, 2.61 M."""
+    """At most four digits that mean something, SI suffix from 10,000 on: 2.314, 0.0003, 2.61 M."""
     size = abs(value)
-    for factor, suffix in ((1e12, " T"), (1e9, " G"), (1e6, " M"), (1e4, " k")):
-        if size >= factor:
-            return f"{value / (1e3 if suffix == ' k' else factor):.3g}{suffix}"
+    for factor, suffix in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
+        # From what would be rounded up to it: 999,999 is 1 M, not 1e+03 k.
+        if size >= (9_999.5 if suffix == "k" else 0.9995 * factor):
+            scaled = value / factor
+            return f"{scaled:,.0f} {suffix}" if abs(scaled) >= 999.5 else f"{scaled:.3g} {suffix}"
     if size and size < 1e-3:
         return f"{value:.3g}"
     return f"{value:.4g}"
