@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Any
 
 from trainvitals.cli.access import require_operator
+from trainvitals.cli.answer import wait_for_answer, waits_sentence
 from trainvitals.cli.control import seconds
-from trainvitals.clock import Clock, SystemClock
+from trainvitals.clock import SystemClock
 from trainvitals.control.audited import ask_watchdog
 from trainvitals.control.document import to_rfc3339
-from trainvitals.control.inbox import answer_to
-from trainvitals.control.requests import ACKNOWLEDGE, SILENCE, Answer, WatchRequest
+from trainvitals.control.requests import ACKNOWLEDGE, SILENCE, WatchRequest
 from trainvitals.errors import ControlError, InputError
 from trainvitals.incidents.amounts import span
 from trainvitals.incidents.silences import checked_silence
@@ -28,7 +28,6 @@ from trainvitals.masking import mask_text
 from trainvitals.records import Incident
 from trainvitals.watch.incident_files import read_index
 
-LOOK_EVERY_S = 0.1
 OK, REFUSED = 0, 1
 _UNITS = {"s": 1, "m": 60, "min": 60, "h": 3600, "d": 86_400}
 _DURATION = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,3})?)(s|m|min|h|d)", re.ASCII)
@@ -110,24 +109,12 @@ def _ask(args: argparse.Namespace, kind: str, data: dict[str, Any], why: str) ->
         request = ask_watchdog(args.run_dir, args.run_name, kind=kind, by=args.by, source="cli", data=data)
     except ControlError as error:
         return _say(args.action, REFUSED, "refused", str(error), None)
-    answer = _wait(run_dir, request, args.wait, SystemClock())
+    answer = wait_for_answer(run_dir, request, args.wait)
     if answer is None:
-        sentence = f"Not answered within {args.wait:g} s; it waits in {run_dir / 'control' / 'requests' / request.name}, for the watchdog."
+        sentence = waits_sentence(run_dir, request, args.wait, "The request")
         return _say(args.action, REFUSED, "not_answered", sentence, request)
     code = OK if answer.outcome == "applied" else REFUSED
     return _say(args.action, code, answer.outcome, answer.sentence, answer.request or request)
-
-
-def _wait(run_dir: Path, request: WatchRequest, wait_s: float, clock: Clock) -> Answer | None:
-    deadline_s = clock.monotonic_s() + wait_s
-    while True:
-        try:
-            answer = answer_to(run_dir, request)
-        except (InputError, ControlError, OSError):
-            answer = None  # it may be under way; what stays unreadable ends as not answered
-        if answer is not None or clock.monotonic_s() >= deadline_s:
-            return answer
-        clock.sleep(min(LOOK_EVERY_S, max(0.0, deadline_s - clock.monotonic_s())))
 
 
 def _list(run_dir: Path, *, only_open: bool) -> int:

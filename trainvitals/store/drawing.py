@@ -16,9 +16,9 @@ import numpy.typing as npt
 import pandas as pd
 
 from trainvitals.schema import ROLLUP_PARTS, TRAIN_ROLLUPS
+from trainvitals.store.frames import bucket_width
 from trainvitals.store.protocol import Store
 from trainvitals.store.rollup import MIN_POINTS, table_for
-from trainvitals.store.sqlite_buckets import bucket_width
 
 Where = Mapping[str, str | Sequence[str]]
 #: A run's first row stays what it is, and a chart is drawn again every few seconds. It only serves to choose the table, so an

@@ -14,6 +14,13 @@ from trainvitals.schema import SCHEMA, FieldType
 Column = tuple[np.ndarray[Any, Any], np.ndarray[Any, Any] | None]
 
 
+def bucket_width(span: int, count: int) -> int:
+    """Width for at most ``count`` buckets over ``span``, two digits long so that a growing run seldom changes its grid."""
+    width = max(1, -(-span // max(1, count)))
+    unit = int(10 ** max(0, len(str(width)) - 2))
+    return -(-width // unit) * unit
+
+
 def column(values: Sequence[Any], kind: FieldType) -> Column:
     """A fetched column (None = not there) as arrays."""
     if kind == "float":

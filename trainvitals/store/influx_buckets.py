@@ -17,7 +17,7 @@ import pandas as pd
 
 from trainvitals.errors import StoreError
 from trainvitals.schema import SCHEMA
-from trainvitals.store.frames import column, series_of
+from trainvitals.store.frames import bucket_width, column, series_of
 from trainvitals.store.influx_connection import FileLimitExceeded
 from trainvitals.store.influx_query import Reader, Rows, Where, clamp, condition, field_types, identifier, window
 from trainvitals.store.line_protocol import decode_tag, marker, stored_field
@@ -25,13 +25,6 @@ from trainvitals.store.line_protocol import decode_tag, marker, stored_field
 EXACT_ROWS = 200_000
 _SHORTEST_SPAN_NS = 600 * 10**9
 _Piece = tuple[str, Mapping[str, str]]
-
-
-def bucket_width(span: int, count: int) -> int:
-    """Width for at most ``count`` buckets over ``span``, two digits long so that a growing run seldom changes its grid."""
-    width = max(1, -(-span // max(1, count)))
-    unit = int(10 ** max(0, len(str(width)) - 2))
-    return -(-width // unit) * unit
 
 
 @dataclass(frozen=True)

@@ -20,19 +20,12 @@ import pandas as pd
 
 from trainvitals.errors import StoreError
 from trainvitals.schema import SCHEMA
-from trainvitals.store.frames import column, series_of, tag_columns
+from trainvitals.store.frames import bucket_width, column, series_of, tag_columns
 from trainvitals.store.sqlite_query import Where, field_types, series_filter
 from trainvitals.store.sqlite_schema import Catalog, matching, quoted, step_index
 
 #: series, bucket, first time, lowest step, rows, non-finite values, then per field min, max, mean, last.
 _Row = tuple[Any, ...]
-
-
-def bucket_width(span: int, count: int) -> int:
-    """Width for at most ``count`` buckets over ``span``, two digits long so that a growing run seldom changes its grid."""
-    width = max(1, -(-span // max(1, count)))
-    unit = int(10 ** max(0, len(str(width)) - 2))
-    return -(-width // unit) * unit
 
 
 @dataclass(frozen=True)
