@@ -216,7 +216,7 @@ class TestClocksLinksAndNames:
         assert "last.ckpt, which is not there, although step 500 is complete here" in choice.problem
 
     @pytest.mark.parametrize(
-        ("name", "step"), [("020000", 20_000), ("1", 1), ("20260105", None), ("checkpoint_2_500.pt", 500), ("checkpoint_5", 5)]
+        ("name", "step"), [("020000", 20_000), ("1", None), ("20260105", None), ("checkpoint_2_500.pt", 500), ("checkpoint_5", 5)]
     )
     def test_the_step_of_a_number_alone_and_of_fairseqs_names(self, name, step):
         from trainvitals.checkpoints.parts import step_from_name
@@ -288,11 +288,23 @@ class TestOthersUnderKnownNames:
         state, reasons = said(path)
         assert (state, "latest is missing" in reasons) == ("complete", True)
 
-    @pytest.mark.parametrize("name", ["checkpoint_3_500-shard0.pt", "model_500.pth.tar"])
+    @pytest.mark.parametrize(
+        "name", ["checkpoint_3_500-shard0.pt", "checkpoint_3_500-model_part-0-shard7.pt", "model_500.pth.tar"]
+    )
     def test_files_of_others_are_found_with_their_step(self, tmp_path, name):
         (tmp_path / name).write_bytes(make.torch_zip_bytes())
         (path,) = find(str(tmp_path))
         assert (inspect(path).step, str(inspect(path).state)) == (500, "verified")
+
+    def test_the_number_of_lightnings_saves_before_the_end_of_a_job_is_no_step(self, tmp_path):
+        (tmp_path / "hpc_ckpt_2.ckpt").write_bytes(layout_makers.lightning_file(600)[:200])
+        report = inspect(str(tmp_path / "hpc_ckpt_2.ckpt"))
+        assert (str(report.state), report.step) == ("corrupt", None)
+
+    def test_the_pointer_of_megatron_bridge_is_no_checkpoint(self, tmp_path):
+        layout_makers.write(tmp_path / "iter_0000500", large.megatron_dist())
+        (tmp_path / "latest_train_state.pt").write_bytes(make.torch_zip_bytes())
+        assert [Path(path).name for path in find(str(tmp_path))] == ["iter_0000500"]
 
     def test_a_compressed_file_is_called_so(self, tmp_path):
         (tmp_path / "model_500.pt").write_bytes(b"\x1f\x8b\x08" + bytes(100))

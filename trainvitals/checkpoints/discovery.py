@@ -49,7 +49,7 @@ _SAID_WHICH = re.compile(
 )
 #: Files beside a checkpoint that are part of one, never one of their own.
 _AUXILIARY = re.compile(
-    r"(?:training_args\.bin|meta\.pt|(?:optimizer|scheduler|scaler|rng_state\w{0,40}|random_states\w{0,40}|sampler)\.\w{1,40})\Z"
+    r"(?:training_args\.bin|latest_train_state\.pt|meta\.pt|(?:optimizer|scheduler|scaler|rng_state\w{0,40}|random_states\w{0,40}|sampler)\.\w{1,40})\Z"
 )
 #: An index makes the directory that it is in one checkpoint, whichever trainer wrote it.
 _INDEX = re.compile(r".{1,300}\.index\.json\Z", re.DOTALL)

@@ -39,11 +39,13 @@ _TRAINERS_JSON = re.compile(
     r"[\w.-]{0,60}(?:config|params|args|state|index|metadata|map|meta|scheduler|progress)\.json|(?:[\w.-]{0,60}tokens?|tokenizer|vocab)\.json",
     re.IGNORECASE,
 )
-#: A number alone that is no date (lerobot, Orbax), and fairseq's ``checkpoint_EPOCH_UPDATES.pt``.
-_ONLY_A_STEP = re.compile(r"(?!20\d\d[01]\d[0-3]\d\Z)(\d{1,18})\Z|checkpoint_\d{1,6}_(\d{1,18})(?:-shard\d{1,6})?\Z", re.ASCII)
+#: A long number alone that is no date (lerobot; a short one often counts epochs), and fairseq's ``checkpoint_EPOCH_UPDATES.pt``.
+_ONLY_A_STEP = re.compile(
+    r"(?!20\d\d[01]\d[0-3]\d\Z)(\d{5,18})\Z|checkpoint_\d{1,6}_(\d{1,18})(?:-(?:model_part-\d{1,6}-)?shard\d{1,6})?\Z", re.ASCII
+)
 _LAST_NUMBER = re.compile(r"[-_=](\d{1,18})\Z")
-#: What ends a name and is a number of something else: an epoch, a date.
-_NO_STEP = re.compile(r"(?:(?<![a-z])ep(?:och)?s?[-_=]{0,2}\d{1,18}|\d{4}[-_]\d\d[-_]\d\d)\Z", re.IGNORECASE)
+#: What ends a name and is a number of something else: an epoch, a date, a save before the end of a job (Lightning).
+_NO_STEP = re.compile(r"(?:(?<![a-z])ep(?:och)?s?[-_=]{0,2}\d{1,18}|\d{4}[-_]\d\d[-_]\d\d|hpc_ckpt_\d{1,9})\Z", re.IGNORECASE)
 
 
 def step_from_name(name: str) -> int | None:
