@@ -25,7 +25,7 @@ DAY_NS, OUTSIDE_AFTER_NS, MAX_OUTSIDE, MAX_OUTSIDE_ROWS = 86_400 * 10**9, 30 * 6
 MAX_ROWS = 30_000
 MAX_NODES = 2_000
 #: Incidents that are looked at, the newest; of these so many new ones a look.
-MAX_INCIDENTS, MAX_NEW = 40, 2
+MAX_INCIDENTS, MAX_NEW = 40, 1
 #: Nodes named in a sentence, and the longest piece of what one of them said.
 NAMED, QUOTE_LIMIT = 4, 120
 _FIELDS = ["state", "gpus", "text", "run", "is_simulated"]
