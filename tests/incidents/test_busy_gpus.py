@@ -31,3 +31,10 @@ def test_what_is_not_busy_or_not_known_is_not_told() -> None:
     assert busy_words([node("a", busy=3.0)]) == busy_words([node("a", busy=None)]) == busy_words([]) == ""
     assert busy_words([node("a", watts=None)]) == "GPUs 100 % busy, which is no proof of work"
     assert busy_words([node("a", state="silent")]) == ""
+
+
+def test_who_cannot_see_the_nodes_does_not_say_that_nobody_collects_them() -> None:
+    told = {check.layer: check.title for check in triage("stall", Evidence())}
+    assert told["cluster"] == "No fault in the log; GPU health not collected"
+    told = {check.layer: check.title for check in triage("stall", Evidence(sees_nodes=False))}
+    assert told["cluster"] == "No fault in the log; GPU health is on the dashboard's Nodes page"

@@ -49,7 +49,7 @@ class Check:
 class Evidence:
     """What is known around the onset. Nothing here is looked up: whoever calls has it.
 
-    nodes: None = no node health is collected. nonfinite: metrics that are non-finite now or were in the incident.
+    nodes: None = no node health is collected; sees_nodes: False = whoever asks cannot know (``watch`` reads no store). nonfinite: metrics that are non-finite now or were in the incident.
     lr_now, lr_usual, grad_norm_now, grad_norm_usual: now and before the onset; when: in words, when "now" was. resumed_checkpoint: report of the checkpoint the running attempt started from, None = not known.
     tells_settings: the attempt told what it is made of, so a change would have been found.
     attempts: those that the incident was in, empty = not known. ended_ns: when the incident was over, None = it is open, or a death.
@@ -76,6 +76,7 @@ class Evidence:
     attempts: frozenset[int] = frozenset()
     ended_ns: int | None = None
     when: str = "now"
+    sees_nodes: bool = True
 
 
 def triage(rule: str, evidence: Evidence) -> tuple[Check, ...]:
@@ -374,10 +375,11 @@ def _cluster(rule: str, evidence: Evidence) -> Check:
         title = next((words for found, words in titles if found), "Ranks differ")
         return Check("cluster", "!", title, "; ".join([*parts, *([busy] if busy else [])]))
     if evidence.nodes is None or all(node.state == "no_gpu" for node in evidence.nodes):
+        collected = "not collected" if evidence.sees_nodes else "is on the dashboard's Nodes page"
         return Check(
             "cluster",
             "?",
-            "No fault in the log; GPU health not collected",
+            f"No fault in the log; GPU health {collected}",
             "Look at Xid, ECC, links and throttling with your cluster's own tools.",
         )
     seen = f"{len(evidence.nodes):,} nodes seen, ± 30 min around the onset{f'; {busy}' if busy else ''}"

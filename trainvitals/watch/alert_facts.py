@@ -162,7 +162,7 @@ class AlertFacts:
             lr_now=newest.lr if newest is not None else None, lr_usual=_usual(point.lr for point in before),
             has_grad_norm=self._has_grad_norm, grad_norm_now=newest.grad_norm if newest is not None else None,
             grad_norm_usual=_usual(point.grad_norm for point in before), resumed_from_step=resumed, tells_settings=self._tells_settings,
-            attempts=attempts, ended_ns=None if is_death else incident.closed_at_ns,
+            attempts=attempts, ended_ns=None if is_death else incident.closed_at_ns, sees_nodes=False,
         )  # fmt: skip
 
     def _bad_numbers(self, members: list[Finding]) -> list[tuple[str, NonFinite]]:
