@@ -38,7 +38,7 @@ class Beat:
         self._due_s = now_s + self._every_s
         kinds = {
             "bad_points": counters.bad_points, "detector_errors": counters.detector_errors, "hook_lost": counters.hook_lost,
-            "flooded_events": counters.flooded_events, **others,
+            "flooded_events": counters.flooded_events, "events_not_kept": counters.events_not_kept, **others,
         }  # fmt: skip
         lost, notes = self._losses.look(kinds, now_s)
         is_ahead = 0 <= self.last_ns - now_ns < AHEAD_NS

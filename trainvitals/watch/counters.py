@@ -19,6 +19,7 @@ class Counters:
     hook_errors: int = 0
     flooded_events: int = 0
     tails_not_kept: int = 0
+    events_not_kept: int = 0
 
     def take(self, event: Event) -> None:
         """What the trainer's hook says that it lost; its counts only rise."""

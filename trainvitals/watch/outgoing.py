@@ -13,10 +13,13 @@ from trainvitals.watch.counters import Counters
 from trainvitals.watch.pending import Pending
 from trainvitals.watch.unnumbered import Unnumbered
 
-#: Beyond this many uncommitted points nothing more is read: the trainer's own files are the longer queue.
+#: Beyond this many uncommitted points no steps are kept in memory: the trainer's own files are the longer queue (``Gap``).
 MAX_PENDING_POINTS = 200_000
+#: Of everything else (findings, incidents, what people did), which no file has: beyond it the oldest is lost, and counted.
+MAX_PENDING_OTHERS = 100_000
 #: Store faults are told once in this time.
 TELL_AGAIN_S = 60.0
+STEPS = "train"
 #: Between two tries of a commit that was refused, doubled up to the second; and at least so many times what the try itself took: one on
 #: a store that is locked waits, and detection with it.
 TRY_AGAIN_S = (0.5, 5.0)
@@ -34,16 +37,19 @@ class Outgoing:
         self._again_s, self._pause_s = float("-inf"), TRY_AGAIN_S[0]
         #: Why the store takes nothing now, "" when it does.
         self.trouble = ""
-        #: Called before each commit; raises ``StoreError`` when it cannot be done yet.
-        self.before_commit: Callable[[], None] = lambda: None
+        #: Called before each commit: whether it can be done yet. Raises ``StoreError``.
+        self.before_commit: Callable[[], bool] = lambda: True
+        #: Steps had no room: they are to be read again before the next commit.
+        self.is_cut = False
         #: Hears of every event that is to be stored.
         self.listener: Callable[[Event], None] = lambda event: None
         self.counters = Counters()
 
-    @property
-    def is_full(self) -> bool:
-        """Whether so much waits that nothing more is to be read."""
-        return len(self._pending.points) >= MAX_PENDING_POINTS
+    def waiting_steps(self) -> frozenset[tuple[str, int]]:
+        """(attempt, step) of the steps that wait."""
+        return frozenset(
+            (one.tags["attempt"], int(one.fields["step"])) for one in self._pending.points if one.measurement == STEPS
+        )
 
     def add_event(self, event: Event) -> None:
         """With what the event tells of its step, see ``Unnumbered``."""
@@ -61,6 +67,14 @@ class Outgoing:
             return
         self._pending.points.append(point)
         self._pending.changed = True
+        if len(self._pending.points) > MAX_PENDING_POINTS:
+            self._make_room()
+
+    def _make_room(self) -> None:
+        others = [one for one in self._pending.points if one.measurement != STEPS]
+        self.is_cut = self.is_cut or len(others) < len(self._pending.points)
+        self.counters.events_not_kept += max(0, len(others) - MAX_PENDING_OTHERS)
+        self._pending.points = others[-MAX_PENDING_OTHERS:]
 
     def announce(self, sentence: str) -> None:
         """Said once the next commit is written."""
@@ -80,7 +94,8 @@ class Outgoing:
         if not self._pending.changed or now_s < self._again_s:
             return False
         try:
-            self.before_commit()
+            if not self.before_commit():
+                return False
             pending = self._pending
             self._store.commit(pending.points, state())
         except StoreError as error:

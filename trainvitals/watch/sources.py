@@ -114,6 +114,14 @@ class RunSources:
         """The same sources, read from the start."""
         return RunSources(self._run, self._clock, self._processes, self._max_bytes, self._custom)
 
+    def again(self, state: Mapping[str, Any] | None) -> RunSources:
+        """The same sources from where ``state`` was taken, without one from the start. Numbers that are only promised stay."""
+        made = self.fresh()
+        if state is not None:
+            made.restore(state)
+        made._book.promised = dict(self._book.promised)
+        return made
+
     @property
     def is_behind(self) -> bool:
         """Whether the last ``poll`` stopped at its limit: more may be waiting, so the present is not known yet."""

@@ -1,8 +1,8 @@
 """The watchdog of one run: read → detect → group → act, and commit. Composition only; the rules live elsewhere.
 
 One turn reads what is new, and commits points, events and the whole state (file offsets, detectors, incidents) in one
-transaction. A kill at any moment therefore repeats nothing and loses nothing. While the store is away the watchdog goes on
-detecting from what it reads; what it could not commit waits in memory up to a bound, then in the files themselves.
+transaction. A kill at any moment therefore repeats nothing and loses nothing. While the store is away, also from the start on, the
+watchdog goes on detecting from what it reads; what it could not commit waits in memory up to a bound, then in the files themselves.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ from trainvitals.watch.postmortem import PostmortemRunner
 from trainvitals.watch.requests import Requests
 from trainvitals.watch.safe_checkpoint import SafeCheckpoint
 from trainvitals.watch.sources import RunSources
-from trainvitals.watch.state_copy import StateCopy
 from trainvitals.watch.store_gone import StoreGone
+from trainvitals.watch.store_road import StoreRoad
 from trainvitals.watch.troubles import Troubles
 
 
@@ -83,8 +83,9 @@ class Watchdog:
         self._started = (clock.time_ns(), clock.monotonic_s())
         self._scan_error = ""
         self._troubles, self._gate = Troubles(), FloodGate(clock)
-        self._state_key = f"watch/{run.name}/"
-        self._copy, self._blob = StateCopy(run.dir, run.name, clock), b""
+        self._road = StoreRoad(
+            run, store, clock, self._out, lambda: self._sources, lambda: (self._sources.attempt or 1, self._last_step or 0)
+        )  # fmt: skip
         self._gone = StoreGone(run.name, store, clock)
 
     @property
@@ -98,23 +99,21 @@ class Watchdog:
 
     def restore(self) -> None:
         """Go on where the last committed turn ended. Raises ``StoreError`` when the store does not answer."""
-        self._go_on_from(self._store.load_state(self._state_key))
+        self._go_on_from(*self._road.kept())
 
     def begin_without_store(self, why: str) -> None:
         """Go on from the copy of the state in the run directory, without one from the start of the run's files, and keep in memory
         what is found until the store can be opened. why: a sentence for people."""
-        copy = self._copy.read()
-        self._go_on_from({} if copy is None else {self._state_key + "state": copy})
+        copy = self._road.copied(lambda kept: self._meet(kept, has_copy=copy is not None))
+        self._go_on_from(copy, None)
         since = "the run's files are read from the start" if copy is None else "the run goes on from the copy of its state"
         text = f"the store cannot be opened; {since}, and what is found is kept in memory until it can be: {why}"
         self.note(text, "without store")
         self._say(text)
-        self._out.trouble, self._out.before_commit = why, partial(self._meet_store, has_copy=copy is not None)
+        self._out.trouble = why
 
-    def _meet_store(self, *, has_copy: bool) -> None:
-        """The first look at a store that could not be opened at the start. Raises ``StoreError`` while it cannot be."""
-        kept = self._store.load_state(self._state_key).get(self._state_key + "state")
-        self._out.before_commit = lambda: None
+    def _meet(self, kept: bytes | None, *, has_copy: bool) -> bool:
+        """A store that could not be opened at the start can be: whether the run's files are read from the start for it."""
         if kept is not None:
             try:
                 self._far.add_known(unpacked(kept)["far"])  # what was taken after the copy was made is not taken again
@@ -122,14 +121,13 @@ class Watchdog:
                 self.note(f"what the store had kept could not be used ({type(error).__name__}: {error})", "store met")
         elif has_copy:  # a new one, that has nothing of what came before the copy
             self._read_again(self._gone.met())
+        return kept is None and has_copy
 
-    def _go_on_from(self, kept: Mapping[str, bytes]) -> None:
-        blob = kept.get(self._state_key + "state")
+    def _go_on_from(self, blob: bytes | None, checkpoints: bytes | None) -> None:
         if blob is None:
             self._take_up_notes()
             return
         try:
-            checkpoints = kept.get(self._state_key + "checkpoints")
             self._take_up(unpacked(blob), unpacked(checkpoints) if checkpoints else None)
         except KEPT_ERRORS as error:
             # Written by another version: reading the files again gives the same rows and the same ids, so nothing doubles.
@@ -191,12 +189,10 @@ class Watchdog:
 
     def turn(self) -> bool:
         """Read, detect, commit, act. Returns whether more is waiting to be read."""
-        records: list[Step | Event] = []
         if (gone := self._gone.look()) is not None:
             self._read_again(gone)
         self._incidents.keep(self._steady_ns())
-        if not self._out.is_full:
-            records = self._sources.poll()
+        records = self._sources.poll()
         for record in records:
             self._take(record)
         now_ns = self._clock.time_ns()
@@ -265,7 +261,7 @@ class Watchdog:
         troubles = [
             ("metadata", self._metadata.flush()), ("pauses", self._pauses.trouble), ("audit", self._audit.trouble),
             ("requests", self._requests.trouble), ("control", self._adapter.trouble), ("incidents", self._incidents.trouble), ("signed requests", self._far.trouble),
-            ("attempts", self._sources.trouble), ("flapping", self._sources.flapping()), ("copy of the state", self._copy.trouble),
+            ("attempts", self._sources.trouble), ("flapping", self._sources.flapping()), ("copy of the state", self._road.trouble),
         ]  # fmt: skip
         for source, trouble in self._troubles.news(troubles):
             self.note(trouble, f"trouble with {source}")
@@ -366,17 +362,10 @@ class Watchdog:
         return bool(told)
 
     def _commit(self) -> None:
-        if self._out.commit(self._kept):
+        # Thousands of checkpoints are megabytes: only when they changed.
+        if self._road.commit(self._state, packed(self._checkpoint_state) if self._is_checkpoint_state_new else None):
             self._is_checkpoint_state_new = False
             self._requests.settle()
-            self._copy.keep(self._blob)
-
-    def _kept(self) -> dict[str, bytes | None]:
-        self._blob = self._state()
-        state: dict[str, bytes | None] = {self._state_key + "state": self._blob}
-        if self._is_checkpoint_state_new:  # thousands of checkpoints are megabytes: only when they changed
-            state[self._state_key + "checkpoints"] = packed(self._checkpoint_state)
-        return state
 
     def _state(self) -> bytes:
         state = {
