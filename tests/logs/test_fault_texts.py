@@ -237,3 +237,20 @@ def test_a_closed_terminal_is_a_cause_and_is_called_by_its_name():
     found = choose(1, [FileFaults("/logs/train.log", 0, (event,))])
     assert found.cause is not None
     assert found.cause.name == "ended as its terminal was closed (signal 1)"
+
+
+def test_what_is_in_an_exception_group_is_told():
+    group = (
+        "  + Exception Group Traceback (most recent call last):\n"
+        '  |   File "/x/train.py", line 3, in <module>\n'
+        "  |     asyncio.run(main())\n"
+        "  | ExceptionGroup: unhandled errors in a TaskGroup (1 sub-exception)\n"
+        "  +-+---------------- 1 ----------------\n"
+        "    | Traceback (most recent call last):\n"
+        '    |   File "/x/train.py", line 9, in step\n'
+        "    |     raise ValueError(batch)\n"
+        "    | ValueError: bad batch\n"
+        "    +------------------------------------\n"
+    )
+    (event,) = faults_of(group)
+    assert (event.data["class"], event.data["exception"]) == ("exception", "ValueError")

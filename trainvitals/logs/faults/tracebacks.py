@@ -58,6 +58,8 @@ _STAMP = re.compile(
     r"|\d{1,9}\.\d{1,3}s\t\d{1,9}\t",
     re.ASCII,
 )
+#: The last line of a traceback inside an exception group; frames stand deeper.
+_IN_GROUP = re.compile(r"[ ]{2,40}\| (?=[A-Za-z_])", re.ASCII)
 _FIELD = re.compile(r"\b(time|host|rank|exitcode|error_file|traceback)\s{0,8}: (.{0,300})", re.ASCII)
 
 
@@ -119,12 +121,15 @@ class Tracebacks:
         known[0] += 1
         if stamp := _STAMP.match(line):
             line = line[stamp.end() :]
+        if grouped := _IN_GROUP.match(line):
+            line = line[grouped.end() :]
         if line[:1] in " \t│╭╰|":
             known[2] = known[2] or int(_ARGUMENTS.search(line[:400]) is not None)
             return None
         found = _LAST_LINE.match(line)
         name = found[1] if found else ""
-        is_exception = name.endswith(_SUFFIXES) or ("." in name and name.rsplit(".", 1)[-1][:1].isupper())
+        is_group = name.endswith("ExceptionGroup")  # what is in it says more
+        is_exception = is_group or name.endswith(_SUFFIXES) or ("." in name and name.rsplit(".", 1)[-1][:1].isupper())
         if not is_exception or name.endswith("Warning"):
             if known[0] > MAX_TRACEBACK_LINES:
                 del self._open[prefix]
@@ -134,6 +139,8 @@ class Tracebacks:
             del self._open[prefix]
         if known[3] > 0:
             known[3] -= 1
+            return None
+        if is_group:
             return None
         return Uncaught(name, *classify(name, bool(known[2])))
 
