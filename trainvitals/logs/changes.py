@@ -56,7 +56,7 @@ class FormatChanges:
             among = self._among[in_use.name] = tuple(grammar for grammar in self._all if grammar.name != in_use.name)
         other = claimant(line, among)
         self._is_by_shape = in_use is ByShape
-        if other is None and not self._is_by_shape and may_read(line):
+        if other is None and not self._is_by_shape and may_read(line) and not in_use.claims(line):
             other = ByShape
         if other is None:
             if self._claims:
