@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields, replace
+from datetime import UTC, datetime
 from typing import Any, Protocol
 
 from collectors.gpu_process import Opening, Unresponsive
@@ -174,6 +175,7 @@ class GpuCollector:
         self._last: dict[str, GpuSample] = {}
         #: UUID -> newest ECC count that the GPU told, and when it last grew (monotonic): a poll without an answer forgets neither.
         self._ecc: dict[str, int] = {}
+        self._answered_ns: dict[str, int] = {}
         self._grew_at_s: dict[str, float] = {}
         self._said: set[str] = set()
         self._failure = ""
@@ -237,14 +239,16 @@ class GpuCollector:
             verdict = self._verdict(gpu)
             samples.append(sample_of(self._node, gpu, verdict.state, time_ns))
             if verdict.text:
-                texts.append(f"GPU {gpu.index} ({gpu.uuid}) {verdict.text}")
+                texts.append(f"GPU {gpu.index} ({gpu.uuid}) {self._since(gpu.uuid, verdict)}")
+            if verdict.state != "lost":
+                self._answered_ns[gpu.uuid] = time_ns
         seen = {sample.gpu for sample in samples}
         # A lost GPU shifts the index of the others or answers without its name: it is known by who is missing.
         missing = [sample for uuid, sample in self._last.items() if uuid not in seen and not uuid.startswith("index-")]
         for known in missing:
             gpu = GpuReading(known.index, known.gpu, {"name": known.name} if known.name else {}, is_lost=True)
             samples.append(sample_of(self._node, gpu, "lost", time_ns))
-            texts.append(f"GPU {known.index} ({known.gpu}) {grade(gpu, None).text}")
+            texts.append(f"GPU {known.index} ({known.gpu}) {self._since(known.gpu, grade(gpu, None))}")
         for gpu in nameless[len(missing) :]:
             verdict = grade(gpu, None)
             samples.append(sample_of(self._node, gpu, verdict.state, time_ns))
@@ -267,6 +271,14 @@ class GpuCollector:
         if ecc is not None:
             self._ecc[gpu.uuid] = ecc
         return verdict
+
+    def _since(self, uuid: str, verdict: Verdict) -> str:
+        """The verdict's words; of a lost GPU with the time at which it last answered, as far as this process knows it."""
+        answered_ns = self._answered_ns.get(uuid)
+        if verdict.state != "lost" or answered_ns is None:
+            return verdict.text
+        at = f"{datetime.fromtimestamp(answered_ns // 10**9, UTC):%Y-%m-%d %H:%M:%S} UTC"
+        return verdict.text.replace("(fell off the bus)", f"(fell off the bus, last answered {at})")
 
     def _say_absent_fields(self, reading: Reading) -> None:
         for gpu in reading.gpus:

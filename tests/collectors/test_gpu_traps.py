@@ -210,3 +210,14 @@ def test_what_was_not_supported_is_asked_again_after_an_hour(monkeypatch):
 def test_clocks_lowered_by_software_because_it_is_hot_are_warm_and_idle_ones_are_well():
     assert grade(GpuReading(0, "u", {"throttle_reasons": 0x20}), None).state == "warm"
     assert grade(GpuReading(0, "u", {"throttle_reasons": 0x1}), None).state == "ok"
+
+
+def test_a_lost_gpu_says_when_it_last_answered():
+    clock = ManualClock()
+    lost = Reading(gpus=[GpuReading(0, "GPU-0", is_lost=True)])
+    watched = GpuCollector("n", Source(well(0, 1), lost, lost), clock, lambda _: None)
+    watched.samples()
+    for _ in range(2):
+        clock.advance(600)
+        text = watched.samples()[1].text
+    assert text.count("last answered 2026-01-02 03:04:05 UTC") == 2

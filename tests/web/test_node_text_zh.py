@@ -16,7 +16,7 @@ from trainvitals.web.view import Snapshot
 from trainvitals.web.wall_view import nodes_view
 
 NOW = 1_795_000_000 * 10**9
-TERMS = {"gpu", "xid", "nvidia", "unknown", "reset", "required", "reboot", "the", "node"}
+TERMS = {"gpu", "xid", "nvidia", "unknown", "reset", "required", "reboot", "the", "node", "utc"}
 
 
 def english(text: str) -> set[str]:
@@ -44,6 +44,7 @@ def test_every_verdict_on_a_gpu_is_told_in_chinese(values, faults):
 def test_every_trouble_of_a_driver_and_of_the_list_is_told_in_chinese():
     for text in (
         *DRIVER_TEXT.values(), "driver unresponsive: no answer for 18 s", "7 of 8 GPUs are there: reboot the node, then check the hardware",
+        "GPU 3 (GPU-ab) is lost (fell off the bus, last answered 2026-01-02 03:04:05 UTC): reboot the node, then check the hardware",
         "a runs on it, and it has not reported for a day, or never", "its clock is 5 min behind this machine's, or its samples come late",
         "it last said fail: GPU 3 is lost (fell off the bus): reboot the node, then check the hardware", "it last said ok",
     ):  # fmt: skip

@@ -11,6 +11,10 @@ _GPU = re.compile(r"GPU ([0-9]{1,3})(?: \([^()]{1,80}\))? ", re.ASCII)
 _OF_GPU: tuple[tuple[re.Pattern[str], str], ...] = tuple(
     (re.compile(pattern, re.ASCII), chinese)
     for pattern, chinese in (
+        (
+            r"is lost \(fell off the bus, last answered ([0-9 :-]{19}) UTC\).{0,80}",
+            r"掉卡（最后响应 \1 UTC）：重启节点后检查硬件",
+        ),
         (r"is lost \(fell off the bus\).{0,80}", "掉卡：重启节点后检查硬件"),
         (r"needs a reset \(([^()]{1,40})\)", r"需要复位（\1）"),
         (r"could not remap a bad memory row: replace it", "坏显存行无法重映射，需更换"),
