@@ -1,13 +1,15 @@
 """Curves for drawing, from the coarsest table that is fine enough: the same columns as ``Store.buckets`` of ``train``.
 
 Windows of a roll-up are put into the chart's buckets. What no whole window covers is read from single steps: the cut window
-at the start, and everything after the last window (the one that is still open, and what was not rolled up yet).
+at the start, and everything after the last window (the one that is still open, and what was not rolled up yet). Where the single
+steps were deleted (``train_days``), windows are all there is, however short the span.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -21,10 +23,11 @@ from trainvitals.store.protocol import Store
 from trainvitals.store.rollup import MIN_POINTS, table_for
 
 Where = Mapping[str, str | Sequence[str]]
-#: A run's first row stays what it is, and a chart is drawn again every few seconds. It only serves to choose the table, so an
-#: older row that is imported later does no harm.
-_FIRST_ROWS: WeakKeyDictionary[Store, dict[tuple[object, ...], int]] = WeakKeyDictionary()
+#: A run's first step, and its first window where that is older, stay what they are, and a chart is drawn again every few seconds.
+#: They only serve to choose the table, so an older row that is imported later does no harm.
+_FIRST_ROWS: WeakKeyDictionary[Store, dict[tuple[object, ...], tuple[int, int | None]]] = WeakKeyDictionary()
 _MAX_FIRST_ROWS = 1_000
+_FINEST = next(iter(TRAIN_ROLLUPS))
 
 
 def buckets_for_drawing(
@@ -44,13 +47,18 @@ def buckets_for_drawing(
     """
     fields = tuple(dict.fromkeys(fields))
     extent = _extent(store, where, start_ns, end_ns)
-    table = "train" if extent is None else table_for(extent[1] - extent[0], min_points)
+    table = "train" if extent is None else table_for(extent.last_ns - extent.first_ns, min_points)
+    if extent is not None and extent.has_only_windows and table == "train":
+        table = _FINEST
     if extent is None or table == "train":
         return store.buckets("train", fields, where, start_ns, end_ns, count, by)
     width_ns = TRAIN_ROLLUPS[table]
     first_ns = -(-start_ns // width_ns) * width_ns
+    last_ns = end_ns - width_ns + 1
+    if extent.has_only_windows:  # those that the edges cut are drawn whole: no single step could take their place
+        first_ns, last_ns = start_ns // width_ns * width_ns, last_ns if extent.ends_with_steps else end_ns
     wanted = ["step_min", "n", "nonfinite", *(f"{field}_{part}" for field in fields for part in ROLLUP_PARTS)]
-    windows = store.raw(table, wanted, where, first_ns, max(first_ns, end_ns - width_ns + 1))
+    windows = store.raw(table, wanted, where, first_ns, max(first_ns, last_ns))
     if windows.empty:
         return store.buckets("train", fields, where, start_ns, end_ns, count, by)
     windows = windows.rename(columns={"step_min": "step"})
@@ -58,35 +66,50 @@ def buckets_for_drawing(
     parts = [windows]
 
     def of_steps(from_ns: int, to_ns: int) -> pd.DataFrame:
-        share = (min(to_ns, extent[1]) - max(from_ns, extent[0])) / max(1, extent[1] - extent[0])
+        span_ns = max(1, extent.last_ns - extent.first_ns)
+        share = (min(to_ns, extent.last_ns) - max(from_ns, extent.first_ns)) / span_ns
         return store.buckets("train", fields, where, from_ns, to_ns, min(count, max(8, math.ceil(4 * count * share))), by)
 
     if start_ns < first_ns:
         parts.insert(0, of_steps(start_ns, min(first_ns, end_ns)))
-    if tail_ns <= extent[1]:
+    if extent.ends_with_steps and tail_ns <= extent.last_ns:
         parts.append(of_steps(tail_ns, end_ns))
     return _grouped(_Fine([part for part in parts if len(part)]), fields, count, by)
 
 
-def _extent(store: Store, where: Where, start_ns: int, end_ns: int) -> tuple[int, int] | None:
-    """First and last time that there are steps in the window."""
+@dataclass(frozen=True)
+class _Extent:
+    """First and last time of what there is to draw. has_only_windows: before the first single step; ends_with_steps: at the end."""
 
-    def time_ns(newest: bool) -> int | None:
-        frame = store.raw("train", ["step"], where, start_ns, end_ns, limit=1, newest_first=newest)
+    first_ns: int
+    last_ns: int
+    has_only_windows: bool = False
+    ends_with_steps: bool = True
+
+
+def _extent(store: Store, where: Where, start_ns: int, end_ns: int) -> _Extent | None:
+    """Of single steps in the window, and of windows before them; None without either."""
+
+    def time_ns(table: str, field: str, newest: bool, end_ns: int) -> int | None:
+        frame = store.raw(table, [field], where, start_ns, end_ns, limit=1, newest_first=newest)
         return None if frame.empty else int(frame["time_ns"].iloc[0])
 
-    last_ns = time_ns(newest=True)
-    if last_ns is None:
-        return None
+    last_ns = time_ns("train", "step", True, end_ns)
     key = (start_ns, *((tag, value if isinstance(value, str) else tuple(value)) for tag, value in sorted(where.items())))
     known = _FIRST_ROWS.setdefault(store, {})
-    first_ns = known.get(key)
-    if first_ns is None or first_ns > last_ns:
-        first_ns = time_ns(newest=False)
+    first = known.get(key) if last_ns is not None else None
+    if first is None or last_ns is None or first[0] > last_ns:
+        first_ns = end_ns if last_ns is None else time_ns("train", "step", False, end_ns) or last_ns
+        rolled_ns = None
+        if first_ns - start_ns >= TRAIN_ROLLUPS[_FINEST]:
+            rolled_ns = time_ns(_FINEST, "n", False, first_ns - TRAIN_ROLLUPS[_FINEST] + 1)
+        if last_ns is None:
+            newest_ns = None if rolled_ns is None else time_ns(_FINEST, "n", True, end_ns)
+            return None if rolled_ns is None or newest_ns is None else _Extent(rolled_ns, newest_ns, True, False)
         if len(known) >= _MAX_FIRST_ROWS:
             known.clear()
-        known[key] = last_ns if first_ns is None else first_ns
-    return known[key], last_ns
+        first = known[key] = (first_ns, rolled_ns)
+    return _Extent(first[0] if first[1] is None else first[1], last_ns, first[1] is not None)
 
 
 class _Fine:
