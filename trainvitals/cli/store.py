@@ -6,6 +6,7 @@ import argparse
 import importlib
 import importlib.util
 import json
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from trainvitals import settings as settings_module
@@ -54,13 +55,16 @@ def _check(options: argparse.Namespace) -> int:
         _tell(options.json, f"{health.flavour} {health.version}", "" if health.is_reachable else health.text, health.text)
         return 0 if health.is_reachable else 1
 
-    from trainvitals.store.influx_check import run_checks
+    from trainvitals.store.influx_check import request_checks, run_checks
 
     store = _influx(settings)
     faults = 0
     try:
         databases = (settings.influxdb.database, settings.influxdb.database_long)
-        for check in run_checks(store.connection, databases, SystemClock()):
+        clock = SystemClock()
+        has_requests = any(run.control_road == "store" for run in settings.runs)
+        of_requests = request_checks(store.connection, settings.influxdb.database_requests, clock) if has_requests else ()
+        for check in chain(run_checks(store.connection, databases, clock), of_requests):
             faults += not check.is_good
             _tell(options.json, check.name, check.fault)
         if not faults and store.connection.flavour().major == 3 and not options.json:

@@ -74,6 +74,31 @@ def run_checks(connection: InfluxConnection, databases: tuple[str, ...], clock: 
         yield from _database_checks(connection, database, flavour, clock)
 
 
+def request_checks(connection: InfluxConnection, database: str, clock: Clock) -> Iterator[Check]:
+    """Of the database of requests, where a dashboard's token only writes and a watchdog's only reads: each may do one of both. What a
+    token without the right to read wrote goes with the database's retention."""
+    scratch = _Scratch(connection, database, clock.time_ns() // (60 * MINUTE_NS) * 60 * MINUTE_NS)
+    writes, reads = _tried("", lambda: _is_written(scratch)), _tried("", lambda: _is_read(scratch))
+    if not writes.is_good and not reads.is_good:
+        yield Check(f"{database}: requests are written or read", f"writing: {writes.fault} Reading: {reads.fault}")
+        return
+    rights = "writes and reads" if writes.is_good and reads.is_good else "writes" if writes.is_good else "reads"
+    who = {"writes": "a dashboard's", "reads": "a watchdog's"}.get(
+        rights, "one for both, which only one machine for all may have"
+    )
+    yield Check(f"{database}: the token {rights} requests ({who})")
+
+
+def _is_written(scratch: _Scratch) -> str:
+    scratch.write(scratch.line("plain", "whole=1i"))
+    return ""
+
+
+def _is_read(scratch: _Scratch) -> str:
+    scratch.rows('"whole"')
+    return ""
+
+
 def _database_checks(connection: InfluxConnection, database: str, flavour: Flavour, clock: Clock) -> Iterator[Check]:
     start_ns = (clock.time_ns() // (60 * MINUTE_NS) - 1) * 60 * MINUTE_NS
     scratch = _Scratch(connection, database, start_ns)
