@@ -94,7 +94,11 @@ class LevelShiftDetector(FamilyDetector):
         if self._loss.is_return(step, typical, reference):
             self._loss.open_return(step, self._since_step, reference, sigma, typical)
             return
-        is_news = self._loss.scale.is_news(reference) and typical - reference > self._blocks.wander.allowance
+        is_news = (
+            self._blocks.wander.is_known
+            and self._loss.scale.is_news(reference)
+            and typical - reference > self._blocks.wander.allowance
+        )
         if self._since_sigma is not None and is_news:
             self._loss.open_from_shift(step, self._since_step, reference, self._since_sigma, typical)
         if known is not None and known.severity is not Severity.INFO:

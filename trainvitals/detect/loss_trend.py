@@ -115,7 +115,7 @@ class LossTrendDetector(FamilyDetector):
         if self._loss.incident is not None or excess <= self._drift_z * blocks.sigma or rise <= min_excess:
             return
         scale = self._loss.scale
-        if not scale.is_news(best) or scale.is_negligible(medians[-1]) or excess <= blocks.wander.allowance:
+        if not scale.is_news(best) or scale.is_negligible(medians[-1]) or excess <= blocks.wander.highest_swing:
             return
         is_critical = rise > self._drift_critical and excess > 2 * self._drift_z * blocks.sigma
         severity = Severity.CRITICAL if is_critical else Severity.WARNING

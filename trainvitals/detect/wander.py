@@ -12,6 +12,7 @@ from trainvitals.detect.state import Stateful
 
 KEPT_RISES = 32
 KEPT_SWINGS = 16
+MIN_RISES = 5
 RISE_QUANTILE = 0.9
 RISE_FACTOR = 3.0
 SWING_FACTOR = 1.5
@@ -31,6 +32,16 @@ class Wander(Stateful):
         self._high: float | None = None
         self.allowance = 0.0
 
+    @property
+    def highest_swing(self) -> float:
+        """Height of the largest rise that was taken back, 0 when there was none."""
+        return max(self._swings, default=0.0)
+
+    @property
+    def is_known(self) -> bool:
+        """Whether there were blocks enough to tell."""
+        return len(self._rises) >= MIN_RISES
+
     def push(self, middle: float) -> None:
         """One block without an incident in it."""
         if self._previous is not None:
@@ -45,7 +56,7 @@ class Wander(Stateful):
             self._low = self._high = middle
         rises = sorted(self._rises)
         usual = rises[int(RISE_QUANTILE * len(rises))] if rises else 0.0
-        self.allowance = max(RISE_FACTOR * usual, SWING_FACTOR * max(self._swings, default=0.0))
+        self.allowance = max(RISE_FACTOR * usual, SWING_FACTOR * self.highest_swing)
 
     def interrupt(self) -> None:
         """What comes next does not follow what came before."""
