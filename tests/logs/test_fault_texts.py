@@ -254,3 +254,34 @@ def test_what_is_in_an_exception_group_is_told():
     )
     (event,) = faults_of(group)
     assert (event.data["class"], event.data["exception"]) == ("exception", "ValueError")
+
+
+BLOCK = (
+    "============================================================\n"
+    "train.py FAILED\n"
+    "Root Cause (first observed failure):\n"
+    "[0]:\n"
+    "  time      : 2026-01-02_03:0{minute}:05\n"
+    "  host      : {host}\n"
+    "  rank      : {rank} (local_rank: 0)\n"
+    "  exitcode  : {code} (pid: 1243)\n"
+    "  error_file: <N/A>\n"
+    "  traceback : To enable traceback see: https://pytorch.org/docs/stable/elastic/errors.html\n"
+    "============================================================\n"
+)
+
+
+def test_of_many_launchers_the_one_that_saw_the_earliest_failure_names_it():
+    text = (
+        BLOCK.format(minute=1, host="node30", rank=240, code=-15)  # told to end; its clock is early
+        + BLOCK.format(minute=9, host="node17", rank=136, code=1)
+        + BLOCK.format(minute=4, host="node03", rank=24, code=1)
+        + BLOCK.format(minute=7, host="node08", rank=64, code=1)
+    )
+    (event,) = faults_of(text)
+    assert (event.data["class"], event.data["rank"], event.data["host"]) == ("process_failed", 24, "node03")
+    assert event.data["followed_by"] == {"killed": 1}
+    assert "first_failure" not in event.data
+    named_by_none = faults_of(text + "RuntimeError: CUDA error: unspecified launch failure\n")
+    (cause,) = [one for one in named_by_none if one.data["class"] == "cuda_error"]
+    assert (cause.data["rank"], cause.data["host"]) == (24, "node03")

@@ -7,6 +7,7 @@ step, ``REMEMBERED_LINES`` lines that say nothing, or an hour by the log's own t
 
 from __future__ import annotations
 
+import math
 import re
 from typing import Any
 
@@ -46,6 +47,12 @@ _MAX_HARMLESS, _MAX_HARMLESS_LENGTH = 4_000, 1_000
 def may_concern(text: str) -> bool:
     """Whether a line or a chunk holds one of the literals: False is certain, True is not."""
     return any(literal in text for literal in LITERALS)
+
+
+def _first_failure(one: Seen) -> list[Any] | None:
+    """[time, rank, host] of the earliest failure that a launcher named; an older version kept it in another form."""
+    found = one.detail.get("first_failure")
+    return found if isinstance(found, list) and len(found) == 3 else None
 
 
 class Faults:
@@ -206,16 +213,14 @@ class Faults:
         if one is None:
             one = self._seen[kind] = Seen(kind, level, self._next_order())
         text = ", ".join(f"{name} {fields[name]}" for name in ("host", "rank", "exitcode", "traceback") if name in fields)
-        one.add(
-            level,
-            f"torchrun's first observed failure: {text}",
-            who,
-            self._times.find(fields.get("time", "").replace("_", " ")),
-            detail,
-        )
-        one.detail["first_failure"] = {
-            name: value for name, value in (("rank", who.rank), ("host", who.host)) if value is not None
-        }
+        time_ns = self._times.find(fields.get("time", "").replace("_", " "))
+        one.add(level, f"torchrun's first observed failure: {text}", who, time_ns, detail)
+        known = _first_failure(one)
+        # Each node's launcher names the first failure that it saw itself: the earliest of them is the first of the job.
+        if known is None or (time_ns is not None and (known[0] is None or time_ns < known[0])):
+            one.detail["first_failure"] = [time_ns, who.rank, who.host]
+            one.rank = one.rank if who.rank is None else who.rank
+            one.host = one.host if who.host is None else who.host
 
     def _next_order(self) -> int:
         return 1 + max((one.order for one in self._seen.values()), default=0)
@@ -239,14 +244,16 @@ class Faults:
             return []
         seen = sorted(self._seen.values(), key=lambda one: one.order)
         cause_of = following(seen, self._told)
-        first_failure: dict[str, Any] = next((one.detail["first_failure"] for one in seen if "first_failure" in one.detail), {})
+        # A node that was told to end (level 1) saw no failure of its own.
+        told = [(one.level <= 1, *failure) for one in seen if (failure := _first_failure(one)) is not None]
+        first = min(told, key=lambda each: (each[0], each[1] if each[1] is not None else math.inf), default=None)
         events: list[Event] = []
         for one in seen:
             one.detail.pop("first_failure", None)
             if one.kind in cause_of or (one.kind in self._told and one.level > 0):
                 continue
-            if one.rank is None and one.host is None and one.level > 2 and first_failure:
-                one.rank, one.host = first_failure.get("rank"), first_failure.get("host")
+            if one.rank is None and one.host is None and one.level > 2 and first is not None:
+                one.rank, one.host = first[2], first[3]
             if one.kind == "numerics" and (halvings := self._loss_scale.take()[0]):
                 one.detail["halvings"] = halvings
             victims = [other for other in seen if cause_of.get(other.kind) == one.kind]
