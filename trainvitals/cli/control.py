@@ -13,6 +13,7 @@ from pathlib import Path
 
 from trainvitals.checkpoints import inspect
 from trainvitals.checkpoints.files import fault
+from trainvitals.cli import far_rollback
 from trainvitals.cli.access import require_operator
 from trainvitals.cli.breaker import set_mode
 from trainvitals.clock import SystemClock
@@ -40,7 +41,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "init: make the control files",
     )  # fmt: skip
     parser.epilog = "Exit code 0: carried out. 1: refused, in conflict, or not answered within --wait. 2: wrong usage."
-    parser.add_argument("run_dir", metavar="RUN_DIR", help="run directory that trainer and dashboard share")
+    parser.add_argument(
+        "run_dir",
+        metavar="RUN_DIR",
+        help="run directory that trainer and dashboard share; of a rollback also the name of a run that is reached through the store",
+    )
     parser.add_argument("--by", default="", metavar="WHO", help="who asks; required for all but init and show")
     parser.add_argument("--reason", default="", metavar="WHY", help="why; required for all but init and show")
     parser.add_argument("--to", default="", metavar="CHECKPOINT", help="checkpoint to go back to (rollback)")
@@ -74,7 +79,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Carry out one action. Raises ``InputError`` for wrong usage, ``ControlError`` for a refusal."""
     run_dir = Path(args.run_dir)
-    if not run_dir.is_dir():
+    far = far_rollback.far_run(args) if args.action == "rollback" else None
+    if far is None and not run_dir.is_dir():
         raise InputError(f"There is no run directory {run_dir}; name the directory that trainer and dashboard share.")
     if args.action == "init":
         return _init(args, run_dir)
@@ -85,6 +91,8 @@ def run(args: argparse.Namespace) -> int:
     for option in ("by", "reason"):
         if not getattr(args, option).strip():
             raise InputError(f"--{option} is missing: a run is never paused, stopped or changed without a name and a reason.")
+    if far is not None:
+        return far_rollback.go_back(args, *far)
     if args.action == "breaker":
         return set_mode(args)
     if args.action == "rollback":

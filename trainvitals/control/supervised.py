@@ -82,7 +82,7 @@ def ask_rollback(
     checked_text("run", run, MAX_NAME, may_be_empty=True)
     if source not in SOURCES:
         raise ControlError(f"source must be one of {', '.join(SOURCES)}, not {source!r}.")
-    if skip_samples and _SKIP.fullmatch(skip_samples) is None:
+    if skip_samples and not is_skip(skip_samples):
         raise ControlError(f"The samples to skip are written A:B, two whole numbers, not {skip_samples!r}.")
     make_directories(run_dir)
     identifier, issued_at_ns = identity or (new_id(), (clock or SystemClock()).time_ns())
@@ -109,6 +109,11 @@ def ask_rollback(
     except OSError as error:
         raise ControlError(f"Cannot write the request into {directory}: {error.strerror or error}.") from error
     return request
+
+
+def is_skip(text: str) -> bool:
+    """Whether it is ``A:B``, samples to leave out."""
+    return _SKIP.fullmatch(text) is not None
 
 
 def _was_asked(run_dir: RunDir, request: WatchRequest) -> bool:
