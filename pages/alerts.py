@@ -36,7 +36,7 @@ def targets_table(view: AlertsView, seen: Look) -> None:
         [
             Record(
                 one.name,
-                (_state(one, seen), one.name, ", ".join(one.severities), "yes" if one.pages else "no", ", ".join(one.runs), one.kind,
+                (_state(one, seen), one.name, ", ".join(one.severities), "yes" if one.pages else "no", "all" if one.runs == ("*",) else ", ".join(one.runs), one.kind,
                  _when(one.health.last_ok_ns, seen), fmt.count(one.health.waiting), fmt.count(one.health.dead), one.health.error),
                 "critical" if one.state in ("failing", "switched off") else "",
             )
