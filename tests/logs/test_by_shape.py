@@ -232,6 +232,24 @@ def test_a_restart_from_an_earlier_step_is_a_new_attempt():
     assert [step.step for step in steps if step.attempt == 2] == list(range(50, 80))
 
 
+def test_a_trainer_that_says_from_where_it_goes_on_begins_an_attempt():
+    text = "".join(f"it {step}, loss 2.5\n" for step in range(1, 100))
+    again = "[rank{}]: [Checkpoint] resumed from ./ckpt/latest.pt at step 97\n"
+    text += again.format(0) + again.format(1) + "it 98, loss 2.5\n" + again.format(2) + again.format(3)
+    text += "".join(f"it {step}, loss 2.5\n" for step in range(99, 140))
+    _, steps, events = read(text)
+    assert [event.step for event in events if event.kind == "resume"] == [97]
+    assert [step.step for step in steps if step.attempt == 2] == list(range(98, 140))
+
+
+def test_a_setting_that_speaks_of_resuming_begins_none():
+    text = "resume=True, max step 500, resume_from: null, save step: 100\n" + "".join(
+        f"it {step}, loss 2.5\n" for step in range(1, 50)
+    )
+    _, _, events = read(text)
+    assert not [event for event in events if event.kind == "resume"]
+
+
 @pytest.mark.parametrize("lines", [1, 2])
 def test_too_few_lines_prove_nothing(lines):
     parser, steps, events = read("".join(f"step {step} loss 2.5\n" for step in range(lines)))

@@ -21,7 +21,7 @@ from trainvitals.logs.grammars.shape_words import loss_rank, metric_of
 from trainvitals.logs.quoted import is_quoted
 from trainvitals.logs.times import LineTimes
 from trainvitals.logs.values import Metrics, json_safe, parse_number, slug
-from trainvitals.records import Step
+from trainvitals.records import Event, Step
 from trainvitals.schema import TRAIN_METRICS
 
 #: Best kind first; how many lines with a rising step make a shape that of the trainer.
@@ -37,6 +37,11 @@ _MAX_SHAPES = 40
 #: Lines between a step and its loss.
 _MAX_BELOW = 8
 _MAX_JOINED = 60
+_STEPS_OF_A_RESUME = 20
+_RESUMED = re.compile(
+    r"\b(?:resum(?:e|ed|ing)|restor(?:ed|ing)|continuing)\b[^=]{0,200}?\b(?:global[ _])?(?:step|iter|iteration)\b[\s=:#]{1,4}(\d[\d,]{0,14})(?![\d.])",
+    re.ASCII | re.IGNORECASE,
+)
 _MAX_LINES = 240
 _MAX_CHARACTERS = 64 * 1024
 #: So many steps of another shape, with none of the one in use between them, are the trainer's new way of writing.
@@ -73,6 +78,7 @@ class ByShape:
         self._waiting_epoch: list[int | None] = [None, None]
         self._last: int | None = None
         self._interval = 1
+        self._since_resume = _STEPS_OF_A_RESUME
         self._is_document_like: bool | None = None
         self._tables = ShapeTables()
         self._above: tuple[str, int] = ("", 0)  # a line that told a step only, and how many lines ago
@@ -92,9 +98,10 @@ class ByShape:
         if reading is None:
             if (named := epoch_line(line)) is not None:
                 self._epoch = [*named]
-            if not self._shape and (named is not None or self._above == (line, 0)):
+            resumed = self._resume(line) if self._shape else []
+            if not self._shape and (named is not None or self._above == (line, 0) or _RESUMED.search(line)):
                 self._keep(line)
-            return []
+            return resumed
         if reading.is_validation:
             return self._validation(reading, line) if self._shape else []
         if reading.shape == self._shape:
@@ -193,6 +200,7 @@ class ByShape:
             reading = self._read(line)
             if reading is None:
                 self._epoch = [*named] if (named := epoch_line(line)) is not None else self._epoch
+                told += self._resume(line)
             elif reading.shape == shape and not reading.is_validation:
                 first = first or reading
                 told += self._step(reading, line)
@@ -206,6 +214,15 @@ class ByShape:
             )
             records.append(message(text, data, step, time_ns))
         return records + told
+
+    def _resume(self, line: str) -> list[Record]:
+        """A trainer that says from which step it goes on; what other ranks and parts of it say soon after is the same."""
+        found = _RESUMED.search(line) if len(line) <= MAX_LINE else None
+        if found is None or self._since_resume < _STEPS_OF_A_RESUME or is_quoted(line):
+            return []
+        self._since_resume = 0
+        step = int(found[1].replace(",", ""))
+        return [*self._release(), Event("resume", self._times.find(line[:80]), step=step, text=line.strip()[:500])]
 
     def _step(self, reading: Reading, line: str) -> list[Record]:
         if reading.kind == "bar":
@@ -237,6 +254,7 @@ class ByShape:
             step = self._counter.number(step, reading.total, epoch, epochs, reading.kind in ("batch", "bar"))
         step, self._interval = counted_on(step, self._last, self._interval, reading.rounded_to)
         self._last = step
+        self._since_resume = min(self._since_resume + 1, _STEPS_OF_A_RESUME)
         time_ns = self._times.find(with_iso_dates(line[: max(reading.start, 40)][-200:]))
         metrics, validation = metrics_of_reading(reading)
         records: list[Record] = [Step(step, 0, time_ns, metrics.values, metrics.nonfinite)]
@@ -255,7 +273,7 @@ class ByShape:
         return {
             "counts": [[shape, *entry] for shape, entry in self._counts.items()], "lines": list(self._lines),
             "shape": self._shape, "kind": self._kind, "epoch": list(self._epoch), "counter": self._counter.to_state(),
-            "waiting": [self._waiting, list(self._waiting_epoch)], "last": [self._last, self._interval], "is_document_like": self._is_document_like,
+            "waiting": [self._waiting, list(self._waiting_epoch)], "last": [self._last, self._interval, self._since_resume], "is_document_like": self._is_document_like,
             "tables": self._tables.to_state(), "open": [list(self._above), list(self._joined)], "bad_records": self.bad_records,
         }  # fmt: skip
 
@@ -266,7 +284,7 @@ class ByShape:
         self._shape, self._kind, self._epoch = state["shape"], state["kind"], list(state["epoch"])
         self._counter.restore(state["counter"])
         self._waiting, self._waiting_epoch = state["waiting"]
-        self._last, self._interval = state["last"]
+        self._last, self._interval, self._since_resume = state["last"]
         self._is_document_like = state["is_document_like"]
         self._tables.restore(state["tables"])
         above, joined = state["open"]
