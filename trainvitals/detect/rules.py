@@ -27,9 +27,9 @@ class Rule:
 
 RULES: Mapping[str, Rule] = MappingProxyType(
     {
-        "loss_nonfinite": Rule("loss", "warning; critical at 2 in a row or 10 in 1,000", "after 50 finite points", "loss is NaN or infinite, printed as 0.0, or left out"),
+        "loss_nonfinite": Rule("loss", "warning; critical at 2 in a row or 10 in 1,000, at 20 where there never was a loss", "after 50 finite points", "loss is NaN or infinite, printed as 0.0, or left out"),
         "loss_outlier": Rule("loss", "info", "at once", "a single high point; collapsed into one finding when frequent"),
-        "loss_spike": Rule("loss", "warning; critical when 15 % of all progress is given back", "when the median of five is back", "3 of 5 points far above the usual level"),
+        "loss_spike": Rule("loss", "warning; critical when 15 % of all progress is given back; info after five like it that healed", "when the median of five is back", "3 of 5 points far above the usual level"),
         "loss_divergence": Rule("loss", "critical", "when the loss is back; the level is accepted after 2,000 points", "a spike of at least 3 % that neither came back nor falls"),
         "loss_level_shift": Rule("loss", "info; warning from 2 %", "when the level is back or has been accepted", "a small lasting rise, as when the data mix changes"),
         "loss_drift": Rule("loss", "warning; critical from 2 % at twice the certainty", "when block medians are back", "a slow rise that only block medians show"),
