@@ -97,3 +97,21 @@ def test_windows_of_nodes_go_on_after_a_clock_that_was_ahead_was_put_right(store
     rows = store.raw("node", ["state"], {}, *EVER)
     wanted = sorted({int(time_ns) // NODE_ROLLUP_NS * NODE_ROLLUP_NS for time_ns in rows["time_ns"]})
     assert store.raw(NODE_ROLLUP, ["n"], {}, *EVER)["time_ns"].to_list() == wanted
+
+
+def test_a_clock_that_begins_before_the_history_makes_nothing_anew(store: SqliteStore) -> None:
+    clock = ManualClock(T0)
+    sink = DirtyNotes(store, clock)
+    sink.write([train(step, T0 + 60 * step * SECOND) for step in range(300)])
+    store.write([node_point(NodeSample("n1", T0 + 60 * minute * SECOND, "ok", gpus=8)) for minute in range(300)])
+    clock.advance(6 * HOUR_S)
+    for driver in (RollupDriver("r", store, sink, clock, lambda: 0.0), NodeRollupDriver(store, store, clock, lambda: 0.0)):
+        worked(driver)
+    kept = store.load_state("rollup")
+    clock.advance(-50 * 365 * 24 * HOUR_S, wall_only=True)  # a machine that starts without a battery, before it is told the time
+    drivers = (RollupDriver("r", store, sink, clock, lambda: 0.0), NodeRollupDriver(store, store, clock, lambda: 0.0))
+    for driver in drivers:
+        worked(driver)
+    assert store.load_state("rollup") == kept
+    clock.advance(50 * 365 * 24 * HOUR_S, wall_only=True)
+    assert sum(driver.step().points for driver in drivers) == 0

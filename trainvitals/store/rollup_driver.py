@@ -153,8 +153,10 @@ class RollupDriver:
         frame = self._store.raw(name, ["n"], {"run": self._run}, 0, end_ns, limit=1, newest_first=True)
         if not frame.empty:
             return int(frame["time_ns"].iloc[0]) + width_ns
-        first_ns = self._next_row_ns(0)
-        return end_ns if first_ns is None else min(end_ns, _floor(first_ns, HOUR_NS))
+        first_ns = self._next_row_ns(
+            0
+        )  # none: this clock is behind the whole history, and there is nothing to do before it is right
+        return done_ns if first_ns is None else min(end_ns, _floor(first_ns, HOUR_NS))
 
     def _next_row_ns(self, start_ns: int) -> int | None:
         frame = self._store.raw("train", ["step"], {"run": self._run}, start_ns, self._clock.time_ns() + HOUR_NS, limit=1)
@@ -246,7 +248,10 @@ class NodeRollupDriver:
         done_ns = self.done_ns()
         if done_ns is not None and done_ns > end_ns + LATE_WINDOWS * NODE_ROLLUP_NS:
             # A clock was ahead and is right again: on from the newest window that is there, not from where it had skipped to.
-            done_ns = self._summarised_by_others_ns(end_ns) or end_ns - 24 * HOUR_NS
+            first_ns = self._next_row_ns(0, end_ns)
+            if first_ns is None:  # or this one is behind the whole history
+                return Progress()
+            done_ns = self._summarised_by_others_ns(end_ns) or max(first_ns, end_ns - 24 * HOUR_NS)
             self._sink.commit([], {self.KEY: str(done_ns).encode()})
         if done_ns is None or end_ns > done_ns:
             done_ns = max(done_ns or 0, self._summarised_by_others_ns(end_ns)) or None
