@@ -198,6 +198,12 @@ def test_a_dictionary_over_several_lines_is_one():
     ]
 
 
+def test_a_dictionary_that_was_torn_swallows_no_steps():
+    text = "".join(f"step {step} loss 2.5\n" for step in range(5)) + "{'a': 1,\n'b': 2,\n"
+    text += "".join(f"step {step} loss 2.5\n" for step in range(5, 90))
+    assert [step for step, _ in steps_of(text)] == list(range(90))
+
+
 def test_a_bar_whose_description_tells_the_step_is_read():
     text = "".join(
         f"\rTraining ({step} / 5000 Steps) (loss={3 - step / 100:.2f}):   2%|#   | {step}/500 [00:10<01:30, 10.00it/s]"

@@ -148,6 +148,9 @@ class ByShape:
         """A dictionary that is printed over several lines, as one; "" while it goes on."""
         if not self._joined and not (line.startswith("{") and line[-1:] in (",", "{")):
             return line
+        if self._joined and read_line(line) is not None:  # it was torn: what follows stands for itself
+            self._joined = []
+            return line
         self._joined.append(line[:MAX_LINE])
         if not line.endswith("}") and len(self._joined) < _MAX_JOINED:
             return ""
