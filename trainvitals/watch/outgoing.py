@@ -77,7 +77,7 @@ class Outgoing:
         self._pending.points = others[-MAX_PENDING_OTHERS:]
 
     def announce(self, sentence: str) -> None:
-        """Said once the next commit is written."""
+        """Said once the next commit is written, or refused."""
         self._pending.announcements.append(sentence)
 
     def touch(self) -> None:
@@ -107,12 +107,17 @@ class Outgoing:
             if self._told_s is None or now_s - self._told_s >= TELL_AGAIN_S:
                 self._told_s = now_s
                 self._say(f"the store took nothing ({len(self._pending.points)} points wait): {error}")
+            self._say_all()  # perhaps twice, after a kill: better than nothing until the store is there
             return False
         self.trouble, self._again_s, self._pause_s = "", float("-inf"), TRY_AGAIN_S[0]
         if self._told_s is not None:
             self._told_s = None
             self._say("the store answers again.")
+        self._say_all()
         self._pending = Pending()
-        for sentence in pending.announcements:
-            self._say(sentence)
         return True
+
+    def _say_all(self) -> None:
+        sentences, self._pending.announcements = self._pending.announcements, []
+        for sentence in sentences:
+            self._say(sentence)

@@ -9,7 +9,7 @@ from trainvitals.records import Point
 
 @dataclass
 class Pending:
-    """What the next commit writes; announcements are said once it is written."""
+    """What the next commit writes; announcements are said once it is written, or refused."""
 
     points: list[Point] = field(default_factory=list)
     announcements: list[str] = field(default_factory=list)

@@ -133,7 +133,7 @@ class SafeCheckpoint:
             self._events += self._take_done(done, now_ns)
             self._is_due = True
         self._read_pins(attempt, now_ns)
-        is_late = now_ns - self._done_ns >= LOOK_AGAIN_NS
+        is_late = abs(now_ns - self._done_ns) >= LOOK_AGAIN_NS  # also after a clock was set back
         if not (self._is_due or is_late) or not self._work.is_idle:
             return []
         self._is_due, self._done_ns = False, now_ns

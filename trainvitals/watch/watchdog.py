@@ -79,6 +79,8 @@ class Watchdog:
         self._trips = Trips(breaker)
         self._last_step: int | None = None
         self._last_step_ns: int | None = None
+        self._alive_ns: int | None = None  # of the newest step, as ``_written_ns``
+        self._caught_up_s: float | None = None  # when everything there was had been read
         self._heart = Beat(run.name, node, store, clock, settings.watch.heartbeat_s)
         self._started = (clock.time_ns(), clock.monotonic_s())
         self._scan_error = ""
@@ -192,6 +194,7 @@ class Watchdog:
         if (gone := self._gone.look()) is not None:
             self._read_again(gone)
         self._incidents.keep(self._steady_ns())
+        looked_s = self._clock.monotonic_s()
         records = self._sources.poll()
         for record in records:
             self._take(record)
@@ -213,6 +216,7 @@ class Watchdog:
         for decision in self._breaker.log_events(self._engine.take_breaker_log(), self._sources.attempt, now_ns):
             self._out.add_event(decision)
         is_behind = self._sources.is_behind
+        self._caught_up_s = None if is_behind else looked_s
         if not is_behind:  # a log that never falls silent must not hide a stall
             self._found(self._guarded(lambda: self._engine.tick(self._steady_ns())), now_ns)
             self._take_postmortem(now_ns)
@@ -237,7 +241,9 @@ class Watchdog:
         if self._trips and self._act(now_ns):
             self._commit()
         if not is_behind:  # what is read later may say that it is over
-            seen = Seen(self._last_step, self._last_step_ns, self._engine.step_s(), self._safe.rollback, self._mode.mode)
+            seen = Seen(
+                self._last_step, self._alive_ns or self._last_step_ns, self._engine.step_s(), self._safe.rollback, self._mode.mode
+            )
             self._incidents.tell(seen, now_ns, self._steady_ns())
             self._commit()
         self._incidents.flush()  # whatever the store says: people are told all the same
@@ -256,6 +262,12 @@ class Watchdog:
     def _steady_ns(self) -> int:
         """The time as the detectors see it pass: a wall clock that is set while we run is neither a stall nor the end of one."""
         return self._started[0] + round((self._clock.monotonic_s() - self._started[1]) * 1e9)
+
+    def _written_ns(self, time_ns: int | None) -> int | None:
+        """When a record of the last look was written, at the earliest: a trainer whose clock is behind ours is no history."""
+        if time_ns is None or self._caught_up_s is None:
+            return time_ns
+        return max(time_ns, self._clock.time_ns() - round((self._clock.monotonic_s() - self._caught_up_s) * 1e9))
 
     def _tell_trouble(self) -> None:
         troubles = [
@@ -283,6 +295,7 @@ class Watchdog:
             self.counters.dropped_metrics += len(dropped_metrics(record))
             self._out.add_point(step_point(self._run.name, record, step_time_ns(time_ns, record.step), record.time_estimated))
             before, self._last_step, self._last_step_ns = self._last_step, record.step, time_ns
+            self._alive_ns = self._written_ns(time_ns)
             is_last = 0 < self._run.total_steps <= record.step and (before is None or before < self._run.total_steps)
         else:
             self.counters.take(record)
@@ -316,7 +329,7 @@ class Watchdog:
             self._safe.found(finding, taken.incident)
             self._deaths.found(finding, taken.event_ns)
             if finding.rule == "breaker_trip":
-                self._trips.add(finding)
+                self._trips.add(replace(finding, time_ns=self._written_ns(finding.time_ns)))
 
     def _take_postmortem(self, now_ns: int) -> None:
         """What the ends of all logs said of a death, when they have been read."""
@@ -362,7 +375,6 @@ class Watchdog:
         return bool(told)
 
     def _commit(self) -> None:
-        # Thousands of checkpoints are megabytes: only when they changed.
         if self._road.commit(self._state, packed(self._checkpoint_state) if self._is_checkpoint_state_new else None):
             self._is_checkpoint_state_new = False
             self._requests.settle()
