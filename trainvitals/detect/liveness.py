@@ -24,6 +24,8 @@ DEADLY_CLASSES = frozenset(
 )  # fmt: skip
 #: What launchers and ranks say of a death elsewhere; another class that is told before the run is called dead says more.
 CONSEQUENCES = frozenset({"process_failed", "cancelled", "killed", "network", "nccl_timeout"})
+#: What processes, launchers and schedulers say while all is being taken down: behind the trainer's last word it costs nothing but a look.
+AT_EXIT = CONSEQUENCES | {"crashed", "time_limit", "preempted"}
 #: With numbers that mean failing hardware. A run may go on after one, so only a log that ends in it is dead of it.
 LAST_WORDS = "xid"
 #: After a way back was asked for and the trainer was ended, a start must come within this; a queue is one, too.
@@ -55,7 +57,7 @@ class LivenessDetector(FamilyDetector):
     rules = ("run_dead",)
     STATE = (
         "ledger", "_suspected", "_suspected_class", "_suspected_ns", "_suspected_step", "_suspected_in_pause", "_closed", "_is_wished",
-        "_wished_ns",
+        "_wished_ns", "_is_finished",
     )  # fmt: skip
 
     def __init__(self, context: Context, tuned: Tuned) -> None:
@@ -66,12 +68,13 @@ class LivenessDetector(FamilyDetector):
         self._suspected_ns: int | None = None
         self._suspected_step = 0
         self._suspected_in_pause = False
+        self._is_finished = False  # the trainer said so, and made no step since
         self._wished_ns: int | None = None  # since when it is gone for that, and nothing was started
         self._is_wished = False  # a person asked for a way back, and the supervisor ends the trainer for it
         self._closed: dict[str, Any] = {}  # the last one, for a post-mortem that comes after the next start
 
     def on_step(self, step: Step) -> None:
-        self._suspected, self._is_wished, self._wished_ns = None, False, None
+        self._suspected, self._is_wished, self._wished_ns, self._is_finished = None, False, None, False
         if self.ledger.open:
             self._close(f"; steps go on at {format_step(step.step)}")
 
@@ -94,6 +97,8 @@ class LivenessDetector(FamilyDetector):
             self._close("; the trainer was started again")
         elif event.kind == "postmortem":
             self._on_postmortem(event)
+        elif event.kind == "phase" and event.data.get("phase") == "finished" and event.data.get("state") != "end":
+            self._is_finished = True
 
     def _on_fault(self, event: Event) -> None:
         kind, text = str(event.data.get("class")), event.text[:200].strip()
@@ -166,7 +171,10 @@ class LivenessDetector(FamilyDetector):
             return
         when = f"after step {format_step(self._suspected_step)}" if self.context.points else "before any step was read"
         message = f"the run died {when}: {self._suspected}"
-        severity = Severity.WARNING if self._suspected_class in SOFT_REASONS else Severity.CRITICAL
+        is_at_exit = self._is_finished and self._suspected_class in AT_EXIT
+        if is_at_exit:
+            message = f"the trainer said {when} that it was done, and then: {self._suspected}"
+        severity = Severity.WARNING if is_at_exit or self._suspected_class in SOFT_REASONS else Severity.CRITICAL
         self._suspected = None
         data = {"class": self._suspected_class}
         self.ledger.open_finding("run_dead", severity, message, first_step=self._suspected_step, time_ns=time_ns, data=data)
