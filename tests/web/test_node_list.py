@@ -88,6 +88,11 @@ def test_a_node_replaced_on_purpose_leaves_the_list_with_the_start_that_does_not
     assert set(shown([*nodes, node("node18", 60, "silent")], run("node15"))) == {"node15", "node18"}, "it just went"
 
 
+def test_names_that_fit_no_node_take_none_from_the_list() -> None:
+    nodes = [node("node15"), node("node17", 2 * UNUSED_NS / S, "silent")]
+    assert set(shown(nodes, run("trainer-pod-0", "trainer-pod-1"))) == {"node15", "node17"}
+
+
 def test_a_start_that_ended_misses_nobody() -> None:
     assert set(shown([node("node15")], run("node15", "node16", ended=True))) == {"node15"}
 

@@ -80,7 +80,8 @@ def _of_runs(nodes: Sequence[NodeSample], runs: Sequence[RunView], now_ns: int) 
         state = "silent" if reporting >= len(missing) else "unknown"
         told = f"{run.name} runs on it, and it has not reported for a day, or never"
         added += [NodeSample(host, NEVER_NS, state, run=run.name, text=told) for host in missing]
-    is_all_told = bool(running) and all(used[run.name] for run in running)
+    # Names that fit no node (pods, addresses) say nothing of which nodes a run uses.
+    is_all_told = bool(running) and all(any(names.find(host) for host in used[run.name]) for run in running)
     return [
         *(
             one if one.run or one.node not in known else replace(one, run=known[one.node])
