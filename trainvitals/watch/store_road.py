@@ -49,14 +49,14 @@ class StoreRoad:
         self._committed = self._copy.read()
         return self._committed
 
-    def commit(self, state: Callable[[], bytes], checkpoints: bytes | None) -> bool:
-        """Whether something was written. checkpoints: None = they did not change."""
+    def commit(self, state: Callable[[], bytes], checkpoints: Callable[[], bytes] | None) -> bool:
+        """Whether something was written. checkpoints: None = they did not change; thousands are megabytes."""
         blob = b""
 
         def made() -> Mapping[str, bytes | None]:
             nonlocal blob
             blob = state()
-            return {self._key + "state": blob, **({} if checkpoints is None else {self._key + "checkpoints": checkpoints})}
+            return {self._key + "state": blob, **({} if checkpoints is None else {self._key + "checkpoints": checkpoints()})}
 
         if not self._out.commit(made):
             return False

@@ -241,9 +241,8 @@ class Watchdog:
         if self._trips and self._act(now_ns):
             self._commit()
         if not is_behind:  # what is read later may say that it is over
-            seen = Seen(
-                self._last_step, self._alive_ns or self._last_step_ns, self._engine.step_s(), self._safe.rollback, self._mode.mode
-            )
+            alive_ns = self._alive_ns or self._last_step_ns
+            seen = Seen(self._last_step, alive_ns, self._engine.step_s(), self._safe.rollback, self._mode.mode)
             self._incidents.tell(seen, now_ns, self._steady_ns())
             self._commit()
         self._incidents.flush()  # whatever the store says: people are told all the same
@@ -375,7 +374,7 @@ class Watchdog:
         return bool(told)
 
     def _commit(self) -> None:
-        if self._road.commit(self._state, packed(self._checkpoint_state) if self._is_checkpoint_state_new else None):
+        if self._road.commit(self._state, partial(packed, self._checkpoint_state) if self._is_checkpoint_state_new else None):
             self._is_checkpoint_state_new = False
             self._requests.settle()
 
