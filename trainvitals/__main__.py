@@ -40,6 +40,7 @@ COMMANDS = {
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; never shows a traceback for an error raised on purpose."""
+    _speak_utf8()
     arguments = list(sys.argv[1:] if argv is None else argv)
     parser = argparse.ArgumentParser(prog="python -m trainvitals", description="Health of large pre-training runs.")
     parser.add_argument("--version", action="version", version=__version__)
@@ -70,6 +71,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         return TrainvitalsError.exit_code
     except KeyboardInterrupt:
         return 130
+
+
+def _speak_utf8() -> None:
+    """Data is UTF-8 whatever the locale says (RFC 8259); a terminal keeps its own letters, and what it has not is escaped."""
+    with contextlib.suppress(AttributeError, OSError, ValueError):  # none, a closed one, or another program's object in its place
+        if sys.stdout.isatty():
+            sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
+        else:
+            sys.stdout.reconfigure(encoding="utf-8", errors="backslashreplace")  # type: ignore[union-attr]
 
 
 def _say(command: str, sentence: str) -> None:
