@@ -12,14 +12,14 @@ LINE = " [2026-01-02 03:{:02d}:{:02d}] iteration {:8d}/     200 | consumed sampl
 DONE = "[after training is done] datetime: 2026-01-02 03:03:21\n"
 
 
-def death(tmp_path, capsys, tail, more=0):
+def death(tmp_path, capsys, tail, more=0, rule="run_dead"):
     path = tmp_path / "train.log"
     steps = "".join(LINE.format(step // 60, step % 60, step) for step in range(1, 201))
     after = "".join(LINE.format(step // 60, step % 60, step) for step in range(201, 201 + more))
     path.write_text(steps + tail.replace("STEPS", after))
     main(["detect", str(path)])
     found = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    return [(one["severity"], one["message"]) for one in found if one["rule"] == "run_dead"]
+    return [(one["severity"], one["message"]) for one in found if one["rule"] == rule]
 
 
 @pytest.mark.parametrize(
@@ -34,6 +34,12 @@ def test_a_crash_behind_the_last_word_is_a_warning(tmp_path, capsys, line):
     ((severity, message),) = death(tmp_path, capsys, DONE + line + "\n")
     assert severity == "warning"
     assert message.startswith("the trainer said after step 200 that it was done, and then: ")
+
+
+def test_a_rank_that_waits_for_one_that_left_wakes_nobody(tmp_path, capsys):
+    line = "[rank3]: RuntimeError: NCCL communicator was aborted on rank 3.\n"
+    assert death(tmp_path, capsys, DONE + line, rule="nccl_timeout")[0][0] == "warning"
+    assert death(tmp_path, capsys, line, rule="nccl_timeout")[0][0] == "critical"
 
 
 @pytest.mark.parametrize("line", ["OSError: [Errno 28] No space left on device: '/ckpt/x'", "CUDA error: out of memory"])

@@ -20,19 +20,20 @@ class FaultDetector(FamilyDetector):
 
     family = "liveness"
     rules = ("nccl_timeout", "out_of_memory")
-    STATE = ("ledger", "_held")
+    STATE = ("ledger", "_held", "_is_finished")
 
     def __init__(self, context: Context, tuned: Tuned) -> None:
         super().__init__(context, tuned)
         #: rule -> time, message, data and step of the first line since the last step
         self._held: dict[str, dict[str, Any]] = {}
+        self._is_finished = False  # the trainer said so, and made no step since
         self._grace_ns = {rule: round(numbers["fault_grace_s"] * 1e9) for rule, numbers in self.numbers.items()}
 
     def on_step(self, step: Step) -> None:
         for rule, held in self._held.items():
             message = f"{held['message']}; steps go on at {format_step(step.step)}"
             self.ledger.mark(rule, Severity.INFO, message, first_step=held["step"], time_ns=held["time_ns"], data=held["data"])
-        self._held = {}
+        self._held, self._is_finished = {}, False
         if self.ledger.open:
             self._close(f"; steps go on at {format_step(step.step)}")
 
@@ -40,6 +41,8 @@ class FaultDetector(FamilyDetector):
         if event.kind == "attempt_start":
             self.confirm_now()
             self._close("; the trainer was started again")
+        if event.kind == "phase" and event.data.get("phase") == "finished" and event.data.get("state") != "end":
+            self._is_finished = True
         rule = str(event.data.get("class"))
         if event.kind == "fault" and rule in self.rules and rule not in self._held and rule not in self.ledger.open:
             message = _message(rule, event, self.context.step)
@@ -65,8 +68,10 @@ class FaultDetector(FamilyDetector):
 
     def _open(self, rule: str) -> None:
         held = self._held.pop(rule)
+        # Ranks of a run that is done leave one after the other: who waits for another one then costs nothing.
+        severity = Severity.WARNING if self._is_finished and rule == "nccl_timeout" else Severity.CRITICAL
         self.ledger.open_finding(
-            rule, Severity.CRITICAL, held["message"], first_step=held["step"], time_ns=held["time_ns"], data=held["data"]
+            rule, severity, held["message"], first_step=held["step"], time_ns=held["time_ns"], data=held["data"]
         )
 
     def _close(self, ending: str) -> None:

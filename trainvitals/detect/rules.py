@@ -49,7 +49,7 @@ RULES: Mapping[str, Rule] = MappingProxyType(
         "rank_silent": Rule("rank", "warning; info for ranks that never told anything", "when all tell theirs, or with the next start", "ranks tell nothing while steps go on"),
         "stall": Rule("liveness", "warning at the deadline; critical at twice that (an info only for a silence that began before the run was first seen alive); none once `total_steps` is reached", "with the next step", "no step for longer than the run has ever needed"),
         "run_dead": Rule("liveness", "critical; warning for a time limit, a cancellation, an end without a reason, or a crash behind the trainer's last word", "with the next start or step", "the trainer ended, vanished, or printed a deadly line"),
-        "nccl_timeout": Rule("liveness", "critical; info when steps go on", "with the next start or step", "a collective did not end: which ranks waited, which said nothing"),
+        "nccl_timeout": Rule("liveness", "critical; info when steps go on; warning behind the trainer's last word", "with the next start or step", "a collective did not end: which ranks waited, which said nothing"),
         "out_of_memory": Rule("liveness", "critical; info when steps go on", "with the next start or step", "GPU or host memory was used up: rank and host where the log tells them"),
         "restart_failed": Rule("liveness", "critical", "when a person lets it go on, or with the next start", "the supervisor starts the trainer no more: a restart failed, or nothing could be restarted from"),
         "restart_loop": Rule("liveness", "critical", "when a person lets it go on, or with the next start", "the supervisor starts the trainer no more: restarts lead nowhere, or there were too many"),
