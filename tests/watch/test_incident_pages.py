@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 from test_watchdog import Bench
 
 from trainvitals.errors import StoreUnavailable
+from trainvitals.incidents.kept_pages import incidents_of, page_of
 from trainvitals.incidents.static_page import IncidentPage, file_name, index_html, to_html, to_json
 from trainvitals.incidents.static_page_curve import COLUMNS, Curve, svg
 from trainvitals.incidents.triage import Check
 from trainvitals.records import Event, Finding, Incident, Severity
-from trainvitals.watch.incident_kept import incidents_of, page_of
 
 HOSTILE = "<script>alert(1)</script><img src=x onerror=a()> &amp; \" ' \x1b[31m \u202e \u0000 ]]> --> javascript:a()"
 NOW = 1_764_000_000 * 10**9

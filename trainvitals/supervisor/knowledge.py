@@ -1,18 +1,25 @@
 """What the store knows of a run when it must be started again: incidents, findings, nodes with a fault. Read only, within a time.
 
-The supervisor works without it: then the onset is where the supervisor itself saw a loss that was no number.
+The supervisor works without it: then it goes by the pages of incidents that the watchdog writes into the run directory, and by where it
+saw itself that the loss was no number.
 """
 
 from __future__ import annotations
 
+import json
+import os
 import queue
+import stat
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from trainvitals.errors import TrainvitalsError
+from trainvitals.incidents import kept_pages
 from trainvitals.incidents.grouping import finding_from_mapping, incident_from_mapping
+from trainvitals.incidents.static_page import file_name
 from trainvitals.records import Event, Finding, Incident, Severity
 from trainvitals.supervisor.history import Start
 
@@ -25,6 +32,9 @@ WITHIN_NS = 30 * 86_400 * 10**9
 NODES_WITHIN_NS = 180 * 10**9
 MAX_EVENTS = 2_000
 BUDGET_S = 15.0
+#: Of the pages of incidents, when the store does not answer.
+MAX_PAGES = 50
+MAX_PAGE_BYTES = 4 << 20
 _FAULTY = frozenset({"fail", "silent", "lost"})
 
 
@@ -38,8 +48,38 @@ class Known:
     trouble: str = ""
 
 
-def ask(open_store: Callable[[], Store] | None, run: str, now_ns: int, budget_s: float = BUDGET_S) -> Known:
-    """Never raises, and never waits longer: a store that is down must not keep a trainer from starting."""
+def ask(
+    open_store: Callable[[], Store] | None, run: str, now_ns: int, budget_s: float = BUDGET_S, *, run_dir: str = ""
+) -> Known:  # fmt: skip
+    """Never raises, and never waits longer: a store that is down must not keep a trainer from starting. run_dir: whose pages of incidents
+    are read when the store does not answer; "" = none."""
+    known = _of_store(open_store, run, now_ns, budget_s)
+    return known if not known.trouble or not run_dir else replace(of_pages(run_dir), trouble=known.trouble)
+
+
+def of_pages(run_dir: str) -> Known:
+    """What the run's watchdog wrote of its incidents, the newest ones; what cannot be read is not there."""
+    place = Path(run_dir) / "incidents"
+    listed = sorted(kept_pages.incidents_of(_page(place / "index.json")), key=lambda one: one.opened_at_ns, reverse=True)[
+        :MAX_PAGES
+    ]
+    findings = [found for one in listed for found in kept_pages.page_of(_page(place / f"{file_name(one.id)}.json")).findings]
+    return Known(tuple(listed), tuple(findings))
+
+
+def _page(path: Path) -> dict[str, Any]:
+    """Never blocks on a pipe, never follows a link, never reads more than a page has."""
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        with os.fdopen(handle, "rb") as file:
+            is_file = stat.S_ISREG(os.fstat(handle).st_mode)
+            told = json.loads(file.read(MAX_PAGE_BYTES)) if is_file else {}
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return told if isinstance(told, dict) else {}
+
+
+def _of_store(open_store: Callable[[], Store] | None, run: str, now_ns: int, budget_s: float) -> Known:
     if open_store is None:
         return Known()
     answers: queue.Queue[Known] = queue.Queue()

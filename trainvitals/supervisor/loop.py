@@ -159,7 +159,7 @@ class Supervisor:
         known_by_road = self._road.ended(start, code)
         code = known_by_road.code
         now_ns = self._clock.time_ns()
-        known = knowledge.ask(self._open_store, self._run.name, now_ns)
+        known = knowledge.ask(self._open_store, self._run.name, now_ns, run_dir=self._run.dir)
         found, hosts = deaths.look_into(
             log_of(self._run.dir, start.number), (*self._road.logs(start), *self._run.logs, *self._run.rank_logs), start.number, start.started_ns, self._clock,
             self._run.log_timezone,
@@ -273,7 +273,9 @@ class Supervisor:
         elif self._choice is not None and self._clock.monotonic_s() - self._choice[0] < CHOICE_S:
             choice = self._choice[1]
         else:
-            choice = self._look_for_checkpoint(knowledge.ask(self._open_store, self._run.name, self._clock.time_ns()))
+            choice = self._look_for_checkpoint(
+                knowledge.ask(self._open_store, self._run.name, self._clock.time_ns(), run_dir=self._run.dir)
+            )
         self._choice = None
         if choice.report is None and (choice.seen or choice.trouble or wish is not None or self._history.had_checkpoint):
             why = choice.trouble or (choice.sentence if choice.seen else "the run had checkpoints and none is there now")

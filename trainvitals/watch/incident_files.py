@@ -16,6 +16,7 @@ from typing import Any
 from trainvitals.alerts.compose import Known, incident_link
 from trainvitals.control import files
 from trainvitals.errors import ControlError, InputError
+from trainvitals.incidents import kept_pages as kept
 from trainvitals.incidents.first_suspect import action_words, suspect_words
 from trainvitals.incidents.silences import Silence
 from trainvitals.incidents.static_page import SCHEMA, IncidentPage, file_name, index_html, to_html, to_json
@@ -24,7 +25,6 @@ from trainvitals.incidents.symptoms import leading_rule, symptom
 from trainvitals.incidents.triage import Check
 from trainvitals.records import Event, Finding, Incident, Step
 from trainvitals.settings import RunSettings, Settings
-from trainvitals.watch import incident_kept as kept
 from trainvitals.watch.alert_facts import AlertFacts, Seen
 from trainvitals.watch.incident_points import IncidentPoints
 
