@@ -78,31 +78,39 @@ class _Transaction:
         self._need_columns(measurement, declared_new)
         if not extra:
             return [names] * len(points)
-        by_run: dict[str, tuple[str, ...]] = {}
+        by_run: dict[str, tuple[tuple[str, ...], dict[str, str]]] = {}
         admitted = []
         for point in points:
             run = point.tags["run"]
-            kept = by_run.get(run)
-            if kept is None:
+            if run not in by_run:
                 refused = self._refused(measurement, run, extra)
-                kept = by_run[run] = tuple(name for name in names if name not in refused) if refused else names
-            if kept is not names:
-                self._count_dropped(run, [name for name in names if name not in kept])
+                by_run[run] = (tuple(name for name in names if name not in refused) if refused else names), refused
+            kept, refused = by_run[run]
+            if refused:
+                self._count_dropped(len(refused), next(iter(refused.values())))
             admitted.append(kept)
         first = admitted[0]
         return [first] * len(points) if all(kept == first for kept in admitted) else admitted
 
-    def _refused(self, measurement: Measurement, run: str, extra: Sequence[str]) -> set[str]:
+    def _refused(self, measurement: Measurement, run: str, extra: Sequence[str]) -> dict[str, str]:
+        """Name -> why it is not stored."""
         known = self._extra_metrics.get(run)
         if known is None:
             rows = self._connection.execute("SELECT name FROM _extra_metric WHERE run = ?", (run,))
             known = self._extra_metrics[run] = {row[0] for row in rows}
-        refused = set()
+        refused: dict[str, str] = {}
         for name in extra:
             metric, _kind = extra_metric_of(measurement.name, name)
             is_new = metric not in known
-            if (is_new and len(known) >= MAX_EXTRA_METRICS) or not self._need_columns(measurement, [name]):
-                refused.add(name)
+            if is_new and len(known) >= MAX_EXTRA_METRICS:
+                refused[name] = (
+                    f"run {run!r} logs more extra metrics than are stored ({MAX_EXTRA_METRICS} a run), for example {name!r}"
+                )
+            elif not self._need_columns(measurement, [name]):
+                refused[name] = (
+                    f"the names of metrics of all runs together fill {measurement.name} ({MAX_COLUMNS:,} columns), so that {name!r} of "
+                    f"run {run!r} found no room; name a new file in store"
+                )
             elif is_new:
                 known.add(metric)
                 self._connection.execute("INSERT INTO _extra_metric (run, name) VALUES (?, ?)", (run, metric))
@@ -121,12 +129,11 @@ class _Transaction:
         self._columns[measurement.name] = there
         return True
 
-    def _count_dropped(self, run: str, names: Sequence[str]) -> None:
-        text = f"run {run!r} logs more extra metrics than are stored ({MAX_EXTRA_METRICS} a run), for example {names[0]!r}"
+    def _count_dropped(self, values: int, why: str) -> None:
         self._connection.execute(
             "INSERT INTO _counter (name, value, text) VALUES (?, ?, ?) "
             "ON CONFLICT (name) DO UPDATE SET value = value + excluded.value, text = excluded.text",
-            (DROPPED, len(names), text),
+            (DROPPED, values, why),
         )
 
     def _upsert(self, measurement: Measurement, names: Sequence[str], rows: list[_Row]) -> None:
