@@ -78,6 +78,19 @@ def test_an_incident_is_picked_by_keyboard_alone_and_stays_in_the_address(sick: 
     shows(page, "Seen: occasional NaN.")
 
 
+def test_the_tab_names_the_verdict_and_nothing_moves_while_nothing_changes(sick: Site, page: playwright_api.Page) -> None:
+    page.goto(sick.url)
+    shows(page, "Check in this order")
+    drawn(page)
+    page.wait_for_function(f"document.title === '▲ TRAINING-SICK · {sample.RUN}'")
+    page.wait_for_timeout(2_000)
+    moved = page.evaluate(
+        """() => new Promise((done) => { let sum = 0; new PerformanceObserver((list) => { for (const one of list.getEntries()) sum += one.value; })
+          .observe({ type: "layout-shift" }); setTimeout(() => done(sum), 6000); })"""
+    )
+    assert moved == 0, "a page that jumps at each refresh cannot be read"
+
+
 def test_a_table_on_a_phone_shows_all_of_its_text_without_scrolling_sideways(sick: Site, page: playwright_api.Page) -> None:
     page.set_viewport_size({"width": 390, "height": 844})
     for name, text in (

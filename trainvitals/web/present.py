@@ -19,6 +19,8 @@ METRIC_LABELS: Mapping[str, str] = {
     "loss": "Loss", "grad_norm": "Grad norm", "tokens_per_s": "Tokens/s", "samples_per_s": "Samples/s",
     "tflops_per_gpu": "TFLOP/s per GPU", "step_time_s": "Step time",
 }  # fmt: skip
+#: In front of the verdict in the browser's tab, where there is no colour.
+TAB_GLYPHS: Mapping[str, str] = {"critical": "▲ ", "warning": "△ ", "paused": "⏸ "}
 ACTION_LABELS: Mapping[str, str] = {"pause": "Pause…", "resume": "Resume…", "checkpoint": "Checkpoint now…", "safe": "Roll back…"}
 
 
@@ -54,6 +56,7 @@ def band(snapshot: Snapshot, run: RunView, now_ns: int, refresh_s: float, *, nam
         "stale_after_s": 30,
         "refresh_s": refresh_s,
         "actions": band_actions(verdict, run),
+        "tab": f"{TAB_GLYPHS.get(verdict.tone, '')}{verdict.word.value} · {run.name[:60]}" if names_people else "",
         "is_thin": verdict.tone in ("ok", "info") and not verdict.decision and not verdict.automatic,
     }
 

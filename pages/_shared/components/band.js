@@ -40,6 +40,11 @@ function openBand(root) {
     const isAlone = since > Math.max(10, 5 * (view.refresh_s || 2));
     setText(age, isKnown ? `${isStale ? "▲ " : ""}${filled(words.age, ageText(seconds, words.units))}` : `▲ ${words.none}`);
     setText(contact, isAlone ? `▲ ${filled(words.alone, ageText(since, words.units))}` : "");
+    // Whoever has many tabs open sees in the tab which run needs somebody.
+    if (view.tab) {
+      const tab = upright(`${isAlone ? "▲ no answer · " : ""}${view.tab}`);
+      if (document.title !== tab) document.title = tab;
+    }
     const tone = TONES.includes(view.tone) ? view.tone : "info";
     const isThin = view.is_thin === undefined || view.is_thin === null
       ? ["ok", "info"].includes(tone) && !view.decision && !(view.actions || []).length : Boolean(view.is_thin);
