@@ -24,8 +24,8 @@ from trainvitals.web.configuration import ConfigurationReader
 from trainvitals.web.incident_then import ThenReader
 from trainvitals.web.nodes import NodeReader
 from trainvitals.web.starts import StartReader
-from trainvitals.web.validation import ValidationReader
 from trainvitals.web.upright import upright_run
+from trainvitals.web.validation import ValidationReader
 from trainvitals.web.view import AuditView, ControlView, CurveQuery, CurveResult, RunView, Snapshot
 
 log = logging.getLogger(__name__)
