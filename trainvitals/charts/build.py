@@ -15,6 +15,7 @@ from trainvitals.charts.curves import By, CurveData, CurveMarker, CurveSeries, C
 from trainvitals.charts.happenings import curve_lines, curve_spans, finding_markers
 from trainvitals.charts.points import Validation, validation_points
 from trainvitals.charts.rows import GPU_UTILIZATION, STEPS_PER_S
+from trainvitals.charts.typed import single
 from trainvitals.records import CheckpointReport, Event, Finding, Severity
 from trainvitals.schema import THROUGHPUT_METRICS
 
@@ -140,9 +141,9 @@ def _series(part: pd.DataFrame, x: npt.NDArray[np.float64], field: str, attempt:
         attempt=attempt,
         is_superseded=is_superseded,
         x=x[keep],
-        low=low.astype(np.float32),
-        high=high.astype(np.float32),
-        mean=mean.astype(np.float32),
+        low=single(low),
+        high=single(high),
+        mean=single(mean),
         n=n,
     )
 

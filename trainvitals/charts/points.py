@@ -10,7 +10,7 @@ import numpy as np
 from trainvitals.charts.axis import StepTimes
 from trainvitals.charts.palette import with_alpha
 from trainvitals.charts.text import escape, template_text
-from trainvitals.charts.typed import typed
+from trainvitals.charts.typed import single, typed
 from trainvitals.records import Severity
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def validation_points(
     points = []
     for (name, attempt, is_superseded), found in sorted(groups.items()):
         found.sort(key=lambda point: point[0])
-        xs, ys = np.array([p[0] for p in found], np.float64), np.array([p[1] for p in found], np.float32)
+        xs, ys = np.array([p[0] for p in found], np.float64), single([p[1] for p in found])
         points.append(CurvePoints("loss", name, attempt, is_superseded, xs, ys, tuple(p[2] for p in found)))
     return points, markers
 

@@ -26,6 +26,12 @@ def typed(array: npt.NDArray[Any]) -> dict[str, str]:
     return encoded
 
 
+def single(values: npt.ArrayLike) -> npt.NDArray[np.float32]:
+    """As float32, for drawing: what is finite stays finite, at the end of the range (the loss of a run that diverges, a perplexity)."""
+    given, most = np.asarray(values, dtype=np.float64), np.finfo(np.float32).max
+    return np.where(np.isfinite(given), np.clip(given, -most, most), given).astype(np.float32)
+
+
 def without_nan(value: Any) -> Any:
     """The same JSON value with every non-finite number as None."""
     if isinstance(value, float):
