@@ -218,3 +218,13 @@ def test_a_commit_that_is_known_is_told_when_the_comparison_fails(tmp_path):
             path.unlink()
     found = git.describe_git(str(tmp_path), 20)
     assert len(found["commit"]) == 40 and "object may be missing" in found["diffstat_unavailable"] and "dirty" not in found
+
+
+@pytest.mark.parametrize("writer", ["direct", "queued"])
+def test_a_loss_that_no_number_holds_costs_itself_and_not_its_step(tmp_path, writer):
+    with Recorder(tmp_path, run="r", writer=writer) as made:
+        made.log(1, loss=10**400, lr=0.5)
+        made.log(2, loss=-(10**400), lr=0.25)
+    steps = [line for line in lines(made) if line["type"] == "step"]
+    assert [line["values"] for line in steps] == [{"lr": 0.5}, {"lr": 0.25}]
+    assert (made.lost, made.errors) == (0, 2)

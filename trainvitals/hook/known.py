@@ -32,7 +32,8 @@ class Known:
         loss = metrics.get("loss")
         if type(loss) is not float:
             found = _LOSS.search(kept) if loss is not None and type(kept) is str else None
-            loss = float(found[1]) if found else float(loss) if type(loss) is int else None
+            is_small = type(loss) is int and loss.bit_length() < 1_024  # a larger one is no number for the record either
+            loss = float(found[1]) if found else float(loss) if is_small else None  # type: ignore[arg-type]
         if loss is not None and loss - loss == 0.0:
             self._loss_ema = loss if self._loss_ema is None else self._loss_ema + EMA_WEIGHT * (loss - self._loss_ema)
         if len(metrics) > MANY_METRICS:
