@@ -21,7 +21,7 @@ from trainvitals.checkpoints.names import final_name
 MARKER = "trainer_state.json"
 POINTER = "latest"
 MAX_POINTER_BYTES = 1024
-_TAG = re.compile(r"global_step\d{1,18}(?=/)", re.ASCII)
+_TAG = re.compile(r"(global_step\d{1,18})/[^/]{1,200}_?(?:model|optim)_states\.pt\Z", re.ASCII)
 #: It holds the whole log history; above this it is parsed only when the structure is looked at, once per checkpoint.
 LONG_MARKER_BYTES = 1 << 20
 _DIRECTORY = re.compile(r"checkpoint-(\d{1,18})\Z")
@@ -160,7 +160,7 @@ def _check_rows(names: frozenset[str], findings: Findings) -> None:
 def _check_pointer(listing: Listing, findings: Findings) -> None:
     """The Trainer lets DeepSpeed load what ``latest`` in its checkpoint names (``integrations/deepspeed.py`` deepspeed_load_checkpoint)."""
     names = listing.names
-    tags = sorted({found[0] for name in names if (found := _TAG.match(name))})
+    tags = sorted({found[1] for name in names if (found := _TAG.match(name))})
     if not tags:
         return
     if POINTER not in names:
