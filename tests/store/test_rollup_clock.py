@@ -115,3 +115,25 @@ def test_a_clock_that_begins_before_the_history_makes_nothing_anew(store: Sqlite
     assert store.load_state("rollup") == kept
     clock.advance(50 * 365 * 24 * HOUR_S, wall_only=True)
     assert sum(driver.step().points for driver in drivers) == 0
+
+
+def test_steps_with_right_times_that_were_written_while_the_clock_was_ahead_are_in_their_windows(store: SqliteStore) -> None:
+    clock = ManualClock(T0)
+    sink = DirtyNotes(store, clock)
+    driver = RollupDriver("r", store, sink, clock, lambda: 0.0)
+    for minute in range(6 * 60):  # the times are the trainer's, on another host
+        sink.write([train(minute, T0 + minute * 60 * SECOND)])
+        clock.advance(60)
+        if minute == 100:
+            clock.advance(20 * HOUR_S, wall_only=True)
+        if minute == 200:
+            clock.advance(-20 * HOUR_S, wall_only=True)
+        if minute % 10 == 0:
+            worked(driver)
+    worked(driver)
+    steps = store.raw("train", train_fields(store.stored_fields("train")), {}, 0, T0 + 5 * HOUR_NS)
+    for name in TRAIN_ROLLUPS:
+        wanted = {point.time_ns: point.fields["n"] for point in rollup(steps, name)}
+        found = store.raw(name, ["n"], {}, 0, T0 + 5 * HOUR_NS)
+        assert dict(zip(found["time_ns"], found["n"], strict=True)) == wanted, name
+    assert store.load_state("rollup/r/dirty/") == {}

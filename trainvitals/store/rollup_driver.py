@@ -163,10 +163,16 @@ class RollupDriver:
         return None if frame.empty else int(frame["time_ns"].iloc[0])
 
     def _dirty_hours(self, horizon_ns: int) -> list[tuple[int, str]]:
-        """(hour, key), oldest first, of what was noted before the horizon: before it all rows are in the store."""
+        """(hour, key), oldest first, of what was noted before the horizon: before it all rows are in the store. A note of the future was
+        made while the clock was ahead; it counts as one of now."""
         prefix = _key(self._run, "dirty/")
-        notes = self._sink.load_state(prefix)
-        return sorted((int(key.removeprefix(prefix)), key) for key, noted in notes.items() if int(noted) <= horizon_ns)
+        now_ns = self._clock.time_ns()
+        is_all_there = horizon_ns >= now_ns - 2 * GRACE_NS
+        return sorted(
+            (int(key.removeprefix(prefix)), key)
+            for key, noted in self._sink.load_state(prefix).items()
+            if int(noted) <= horizon_ns or (is_all_there and int(noted) > now_ns)
+        )
 
     def _go_on(self, horizon_ns: int, hours: int) -> Progress:
         """Windows that closed since the last call, hour by hour."""
