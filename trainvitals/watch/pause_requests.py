@@ -35,13 +35,14 @@ class PauseRequests:
         self._due_s = now_s + LOOK_EVERY_S
         try:
             request = self._read(self._dir)
+            self.trouble = ""
             if request.seq <= self._seq or request.desired not in ("paused", "running"):
                 return []
             status = self._status(self._dir)
         except (ControlError, InputError, OSError) as error:
             self.trouble = f"the control files cannot be read: {error}"
             return []
-        self.trouble, self._seq = "", request.seq
+        self._seq = request.seq
         if status is not None and max(status.applied_seq, status.refused_seq) >= request.seq:
             return []
         data: dict[str, Any] = {
