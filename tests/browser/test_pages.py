@@ -180,9 +180,11 @@ def test_roll_back_says_what_it_costs_and_gives_the_commands(sick: Site, watched
     assert watched.page.locator(".tv-primary").count() == 1
     dialog = watched.page.get_by_role("dialog")
     shows(watched.page, "Safe checkpoint: step 2,200")
-    playwright_api.expect(dialog).to_contain_text("Going back runs 260 steps again: about 13 min = 28 GPU-h")
-    playwright_api.expect(dialog).to_contain_text(f"control stop {sick.run_dir} --by 'YOUR NAME' --reason WHY --wait 600")
-    playwright_api.expect(dialog).to_contain_text(str(sick.run_dir / "checkpoints" / "step-0002200"))
+    playwright_api.expect(dialog).to_contain_text("Going back runs 260 steps again: about 13 min = 28 GPU-h", timeout=WAIT_MS)
+    playwright_api.expect(dialog).to_contain_text(
+        f"control stop {sick.run_dir} --by 'YOUR NAME' --reason WHY --wait 600", timeout=WAIT_MS
+    )
+    playwright_api.expect(dialog).to_contain_text(str(sick.run_dir / "checkpoints" / "step-0002200"), timeout=WAIT_MS)
 
 
 def test_the_lines_of_a_page_offer_only_what_the_run_logs(sick: Site, watched: Watched) -> None:
