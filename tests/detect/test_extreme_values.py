@@ -17,10 +17,10 @@ def test_a_ratio_that_overflows_is_null_in_the_finding_and_never_infinity():
             "loss_spike": {"min_points": 3, "warmup_points": 4},
         },
     )
-    losses = [1e-290] * 12 + [1e30] * 6
+    values = [(1e-3, 1e-290)] * 12 + [(1e308, 1e30)] * 6
     found = []
-    for number, loss in enumerate(losses, 1):
-        found += engine.update(Step(number, 1, number * 10**9, {"loss": loss, "grad_norm": loss}))
+    for number, (loss, norm) in enumerate(values, 1):
+        found += engine.update(Step(number, 1, number * 10**9, {"loss": loss, "grad_norm": norm}))
     found += engine.finish()
     assert found
     for finding in found:

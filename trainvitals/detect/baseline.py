@@ -54,7 +54,7 @@ class Baseline(Stateful):
         """The 95 % quantile of the long window, which must not be empty."""
         return self._long.quantile(SPREAD_QUANTILES[1])
 
-    def is_beyond_tail(self, value: float, usual: float | None = None) -> bool:
+    def is_beyond_tail(self, value: float, usual: float | None = None, factor: float = TAIL_FACTOR) -> bool:
         """Whether a value lies above what this loss reaches by itself now and then; heavy tails reach far.
 
         True where ``usual`` is not the long window's level: while the curve is steep its upper end is only older.
@@ -64,7 +64,7 @@ class Baseline(Stateful):
         level = self._long.median()
         if usual is not None and usual != level:
             return True
-        return value - level > TAIL_FACTOR * (self.highest() - level)
+        return value - level > factor * (self.highest() - level)
 
     def is_settled(self) -> bool:
         """Whether the long window falls no more and is quiet: there is a usual level although the run is young."""

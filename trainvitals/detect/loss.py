@@ -10,7 +10,7 @@ from collections import deque
 from typing import Any
 
 from trainvitals.detect.base import FamilyDetector, Tuned
-from trainvitals.detect.baseline import Baseline
+from trainvitals.detect.baseline import TAIL_FACTOR, Baseline
 from trainvitals.detect.findings import EXPECTED, Context, format_change, format_count, format_step, format_value
 from trainvitals.detect.loss_habit import SpikeHabit
 from trainvitals.detect.loss_scale import LossScale
@@ -21,6 +21,7 @@ RECENT_POINTS = 5
 INITIAL_POINTS = 5
 SPARSE_GAP_STEPS = 4
 WARM_SPARSE_POINTS = 80
+SETTLED_SHARE = 0.4  # of warmup_points, for a level that falls no more
 OUTLIER_WINDOW = 1000
 MANY_OUTLIERS = 3  # in that window
 
@@ -62,6 +63,7 @@ class LossDetector(FamilyDetector):
         self._warmup_steps = int(spike["warmup_steps"])
         self._hot_z = spike["z"] / spike["sensitivity"]
         self._min_excess = spike["min_excess"] / spike["sensitivity"]
+        self._tail = TAIL_FACTOR / spike["sensitivity"]
         self._hot_points = max(1, int(spike["hot_points"]))
         self._clear_z = min(spike["clear_z"], 0.9 * self._hot_z)
         self._critical_lost = spike["critical_lost_progress"] / spike["sensitivity"]
@@ -129,9 +131,10 @@ class LossDetector(FamilyDetector):
         self._recent_z.append([step.step, z])
         if not self.is_warm:
             self.is_warm = self.points >= self._warmup_points or (
-                self.points >= WARM_SPARSE_POINTS
-                and (step.step - self._first_step >= self._warmup_steps or baseline.is_settled())
+                self.points >= WARM_SPARSE_POINTS and step.step - self._first_step >= self._warmup_steps
             )
+            if self.points >= SETTLED_SHARE * self._warmup_points and baseline.is_settled():
+                self.is_warm = True
         if self.incident is None:
             self._look_for_spike(step, value, z)
         else:
@@ -194,7 +197,7 @@ class LossDetector(FamilyDetector):
             typical = value if is_alone_enough else self.recent_median
             assert typical is not None
             is_enough = is_alone_enough or (len(hot) >= self._hot_points and self._is_more_than_chance(hot))
-            is_far = self.excess(typical) >= self._min_excess and baseline.is_beyond_tail(typical, self.level)
+            is_far = self.excess(typical) >= self._min_excess and baseline.is_beyond_tail(typical, self.level, self._tail)
             if is_enough and is_far and not self.scale.is_negligible(typical):
                 self._open_incident(step, value, int(hot[0][0]), typical)
                 return

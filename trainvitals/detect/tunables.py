@@ -40,7 +40,7 @@ _TABLE: dict[str, dict[str, Tunable]] = {
         "window": Tunable(128, "points", "accepted points that make the usual level and its spread"),
         "short_window": Tunable(32, "points", "the same while the curve is steep"),
         "min_points": Tunable(64, "points", "points before there is a usual level at all"),
-        "warmup_points": Tunable(200, "points", "points before any loss rule but loss_nonfinite rises above info"),
+        "warmup_points": Tunable(200, "points", "points before any loss rule but loss_nonfinite rises above info; 40 % of it once a quiet level has settled"),
         "warmup_steps": Tunable(1500, "steps", "... or this many steps with at least 80 points, for sparse logs"),
         "z": Tunable(4.5, "sigma", "height above the usual level that makes a point hot"),
         "hot_points": Tunable(3, "points", "hot points within of_points that open a spike"),
