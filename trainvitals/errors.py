@@ -5,6 +5,7 @@
     ├── InputError              a file cannot be read as what it claims to be
     ├── StoreError              the store refused or could not be reached
     │   ├── StoreUnavailable    it may work later: keep the data and try again
+    │   │   └── StoreMissing    nothing is at its path: it was not made yet, or it is gone
     │   └── StoreRejected       it will never take (some of) these points: halve the batch to find which
     └── ControlError            a control request was refused
         └── ControlConflict     somebody else wrote the same sequence number first: reload and look
@@ -33,6 +34,14 @@ class StoreError(TrainvitalsError):
 
 class StoreUnavailable(StoreError):
     """The store could not be reached or was busy: keep the data and try again."""
+
+
+class StoreMissing(StoreUnavailable):
+    """Nothing is at the store's path. The store cannot know whether it was there before; who read it can say that it is gone."""
+
+    def __init__(self, path: str, message: str) -> None:
+        super().__init__(message)
+        self.path = path
 
 
 class StoreRejected(StoreError):

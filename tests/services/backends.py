@@ -34,7 +34,7 @@ class Backend(Protocol):
 class SqliteBackend:
     """A file in ``home``."""
 
-    gone_words = "There is no store at"
+    gone_words = "that was here at"
 
     def open(self, home: Path) -> Store:
         return SqliteStore(home / "t.db")

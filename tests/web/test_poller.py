@@ -93,7 +93,8 @@ def test_a_store_that_is_gone_keeps_the_last_good_look_and_heals_by_itself(
     clock.advance(3)
     poller.tick()
     first = poller.snapshot()
-    assert "no store at" in first.error and first.run(sample.RUN) is not None
+    assert "that was here at" in first.error and "is gone" in first.error and " yet" not in first.error
+    assert first.run(sample.RUN) is not None
     clock.advance(60)
     poller.tick()
     later = poller.snapshot()

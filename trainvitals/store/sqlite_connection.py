@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from trainvitals.errors import StoreError, StoreUnavailable
+from trainvitals.errors import StoreError, StoreMissing, StoreUnavailable
 
 #: SQLite's WAL needs memory shared between all processes, which these cannot give (sqlite.org/wal.html).
 NETWORK_FILE_SYSTEMS = frozenset(
@@ -205,8 +205,9 @@ class Connections:
     def _open(self) -> sqlite3.Connection:
         if self.read_only:
             if self._is_missing():
-                raise StoreUnavailable(
-                    f"There is no store at {self.path} yet; start `python -m trainvitals watch`, or check store in the settings."
+                raise StoreMissing(
+                    str(self.path),
+                    f"There is no store at {self.path} yet; start `python -m trainvitals watch`, or check store in the settings.",
                 )
         else:
             refuse_network_file_system(self.path)

@@ -12,11 +12,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from trainvitals.clock import Clock, SystemClock
-from trainvitals.errors import TrainvitalsError
+from trainvitals.errors import StoreMissing, TrainvitalsError
 from trainvitals.incidents.verdict import span
 from trainvitals.records import Event, NodeSample
 from trainvitals.settings import RunSettings, Settings
 from trainvitals.store.protocol import Store
+from trainvitals.web import format as fmt
 from trainvitals.web import remote
 from trainvitals.web.assemble import run_view
 from trainvitals.web.checkpoints import CheckpointReader
@@ -173,7 +174,7 @@ class Poller:
             self._snapshots.drop()
             held = self._snapshot
             since_ns = held.error_since_ns if held.error else now_ns
-            self._snapshot = replace(held, error=sentence(error), error_since_ns=since_ns)
+            self._snapshot = replace(held, error=sentence(error, held), error_since_ns=since_ns)
 
     def _view(self, store: Store, run: RunSettings, now_ns: int, seen_nodes: Sequence[NodeSample]) -> RunView:
         if remote.is_far(run):
@@ -230,7 +231,9 @@ class Poller:
             self._curves_store.drop()
             old = interest.result
             since_ns = old.error_since_ns if old and old.error else now_ns
-            result = CurveResult(old.figure_json if old else "", old.taken_at_ns if old else 0, sentence(error), since_ns)
+            result = CurveResult(
+                old.figure_json if old else "", old.taken_at_ns if old else 0, sentence(error, self._snapshot), since_ns
+            )
         with self._changed:
             interest.result, interest.drawn_s = result, self._clock.monotonic_s()
             self._changed.notify_all()
@@ -273,8 +276,14 @@ class Poller:
         return any(interest.drawn_s is None for interest in self._interests.values())
 
 
-def sentence(error: Exception) -> str:
-    """What a person reads of an error. Only our own errors are sentences; the others go to the log with their trace."""
+def sentence(error: Exception, held: Snapshot) -> str:
+    """What a person reads of an error. Only our own errors are sentences; the others go to the log with their trace.
+
+    held: the last good look. Who read a store a minute ago must not be told that there is none yet.
+    """
+    if isinstance(error, StoreMissing) and held.taken_at_ns:
+        at = fmt.clock(held.taken_at_ns, now_ns=held.taken_at_ns)
+        return f"The store {error.path} that was here at {at} UTC is gone. Is its disk mounted? Who moved or deleted it?"
     if isinstance(error, TrainvitalsError):
         return str(error)
     log.exception("the poller met an error of an unexpected kind", exc_info=error)
