@@ -179,5 +179,5 @@ def body() -> None:
     silences(seen)
 
 
-head_fragment()
+head_fragment(offers_acknowledge=False)
 st.fragment(body, run_every=max(3.0, refresh_s()))()

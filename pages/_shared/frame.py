@@ -5,10 +5,9 @@ from pathlib import Path
 import streamlit as st
 
 from pages._shared.components import verdict_band
-from pages._shared.dialogs import ask_for
+from pages._shared.incident_people import act_in_band, with_people
 from pages._shared.runs import visible_runs
 from pages._shared.state import RUN_KEY, Look, alerts_now, look, refresh_s, theme
-from pages._shared.who import is_operator
 from trainvitals.charts.palette import palette
 from trainvitals.web import format as fmt
 from trainvitals.web.present import band
@@ -86,8 +85,9 @@ def nobody_paged() -> None:
             st.text(f"⚠ {sentence}")
 
 
-def head() -> Look | None:
-    """Bar, trouble and verdict band, for the top of every page's first fragment; None before the first snapshot."""
+def head(*, offers_acknowledge: bool = True) -> Look | None:
+    """Bar, trouble and verdict band, for the top of every page's first fragment; None before the first snapshot.
+    offers_acknowledge: False where the incident stands on the page with a button of its own."""
     seen = look(speaks=True)
     if seen is None:
         return None
@@ -95,10 +95,10 @@ def head() -> Look | None:
     nobody_paged()
     trouble(seen)
     shown = band(seen.snapshot, seen.run, seen.now_ns, refresh_s())
-    verdict_band(shown if is_operator(seen) else {**shown, "actions": []}, key="tv_band", on_action=ask_for)
+    verdict_band(with_people(shown, seen, offers_acknowledge=offers_acknowledge), key="tv_band", on_action=act_in_band)
     return seen
 
 
-def head_fragment() -> None:
+def head_fragment(*, offers_acknowledge: bool = True) -> None:
     """The head alone, for pages whose other parts refresh at their own pace."""
-    st.fragment(head, run_every=refresh_s())()
+    st.fragment(head, run_every=refresh_s())(offers_acknowledge=offers_acknowledge)

@@ -1,7 +1,8 @@
 """Acknowledge, Silence and Pause beside an incident: large enough for a thumb; nothing is done by opening an address."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
+from typing import Any
 
 import streamlit as st
 
@@ -12,8 +13,19 @@ from pages._shared.text import plain
 from pages._shared.who import asked_by, is_operator, keep_name, name_line, who, who_field
 from trainvitals.records import Incident
 from trainvitals.web.actions import Outcome, acknowledge, silence, unsilence
-from trainvitals.web.incident_people import DURATIONS, UP_TO, Sent, fate, silence_line, silences_of, words
-from trainvitals.web.present import possible_actions
+from trainvitals.web.incident_people import (
+    ACKNOWLEDGEMENT,
+    DURATIONS,
+    UP_TO,
+    Sent,
+    acknowledgement_told,
+    fate,
+    silence_line,
+    silences_of,
+    words,
+)
+from trainvitals.web.present import ACKNOWLEDGE, possible_actions, untaken_incident
+from trainvitals.web.stale import verdict_now
 
 SENT_KEY = "tv_people_sent"
 OUTCOME_KEY = "tv_people_outcome"
@@ -38,6 +50,32 @@ def people(incident: Incident, seen: Look) -> None:
             if "pause" in possible_actions(seen.run.control, seen.run.verdict.word):
                 st.button("Pause…", key="tv_incident_pause", on_click=ask_for, args=("pause",))
     _sent(seen)
+
+
+def act_in_band(action: str) -> None:
+    """Callback of the band's buttons: the incident that it speaks of is acknowledged here, all else is asked of the trainer."""
+    if action != ACKNOWLEDGE:
+        ask_for(action)
+        return
+    press(partial(_open, _acknowledge_spoken_of))
+
+
+def _acknowledge_spoken_of(seen: Look) -> None:
+    incident = untaken_incident(seen.run, verdict_now(seen.snapshot, seen.run, seen.now_ns))
+    if incident is not None:
+        _acknowledge(incident, seen)
+
+
+def with_people(view: Mapping[str, Any], seen: Look, *, offers_acknowledge: bool) -> dict[str, Any]:
+    """The band's view for this visitor: no buttons for a viewer, and what became of an acknowledgement sent in this visit."""
+    if not is_operator(seen):
+        return {**view, "actions": []}
+    told, is_waiting = "", False
+    incident = untaken_incident(seen.run, verdict_now(seen.snapshot, seen.run, seen.now_ns))
+    if offers_acknowledge and incident is not None:
+        told, is_waiting = acknowledgement_told(seen.run, incident, st.session_state.get(SENT_KEY), seen.now_ns)
+    actions = [one for one in view["actions"] if one["id"] != ACKNOWLEDGE or (offers_acknowledge and not is_waiting)]
+    return {**view, "actions": actions, "facts": [*view["facts"], told] if told else view["facts"]}
 
 
 def silences(seen: Look) -> None:
@@ -112,7 +150,7 @@ def _unsilence(silence_id: str, line: str, seen: Look) -> None:
 def _send_acknowledgement(run_name: str, incident_id: str, nonce: str) -> None:
     if _is_ready(nonce):
         by, note = asked_by("tv_people_who"), str(st.session_state.get("tv_people_note", ""))
-        _keep(acknowledge(the_poller().settings, run_name, incident_id, by, note), run_name, nonce, "Acknowledgement")
+        _keep(acknowledge(the_poller().settings, run_name, incident_id, by, note), run_name, nonce, ACKNOWLEDGEMENT)
 
 
 def _send_silence(run_name: str, nonce: str) -> None:

@@ -14,6 +14,8 @@ from trainvitals.web import format as fmt
 from trainvitals.web.view import RunView
 
 KINDS = ("acknowledgement", "silence")
+#: ``Sent.what`` of one kind of request.
+ACKNOWLEDGEMENT = "Acknowledgement"
 #: A watchdog looks every second, pages every second or two; after this something is wrong.
 LATE_AFTER_S = 15.0
 #: What a form offers: words -> seconds.
@@ -78,6 +80,20 @@ def fate(run: RunView, sent: Sent, now_ns: int) -> str:
     if age_s <= LATE_AFTER_S:
         return f"{sent.what} sent; waiting for the watchdog."
     return f"{sent.what} sent {span(age_s)} ago and not applied yet: does the watchdog of this run still run?"
+
+
+def acknowledgement_told(run: RunView, incident: Incident, sent: Sent | None, now_ns: int) -> tuple[str, bool]:
+    """(what became of this visitor's acknowledgement of ``incident``, which nobody has yet; whether the answer is still awaited).
+
+    Nothing for another kind of request, or one from before the incident began. After ``LATE_AFTER_S`` it may be sent again.
+    """
+    if sent is None or sent.run != run.name or sent.what != ACKNOWLEDGEMENT or sent.sent_at_ns < incident.opened_at_ns:
+        return "", False
+    answer = fate(run, sent, now_ns)
+    is_answered = any(event.data.get("request") == sent.request_id for event in run.events)
+    if is_answered and not answer.startswith(f"{sent.what} refused"):
+        return "", False
+    return answer, not is_answered and (now_ns - sent.sent_at_ns) / 1e9 <= LATE_AFTER_S
 
 
 def _silence(data: Mapping[str, Any], begin_ns: int) -> Silence | None:

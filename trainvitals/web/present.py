@@ -21,6 +21,8 @@ METRIC_LABELS: Mapping[str, str] = {
 }  # fmt: skip
 #: In front of the verdict in the browser's tab, where there is no colour.
 TAB_GLYPHS: Mapping[str, str] = {"critical": "▲ ", "warning": "△ ", "paused": "⏸ "}
+#: Id of the band's action that is no request to the trainer.
+ACKNOWLEDGE = "acknowledge"
 ACTION_LABELS: Mapping[str, str] = {"pause": "Pause…", "resume": "Resume…", "checkpoint": "Checkpoint now…", "safe": "Roll back…"}
 
 
@@ -66,6 +68,18 @@ def taken_incident(run: RunView, verdict: Verdict) -> Incident | None:
     return next((one for one in run.incidents if one.id == verdict.incident_id and one.is_open and one.acknowledged_by), None)
 
 
+def untaken_incident(run: RunView, verdict: Verdict) -> Incident | None:
+    """The open incident that the verdict is about, while nobody has it. Marks are nobody's."""
+    return next(
+        (
+            one
+            for one in run.incidents
+            if one.id == verdict.incident_id and one.is_open and not one.acknowledged_by and one.severity is not Severity.INFO
+        ),
+        None,
+    )
+
+
 def band_actions(verdict: Verdict, run: RunView) -> list[dict[str, Any]]:
     """Buttons of the band: only what makes sense now, one accent at most."""
     actions: list[dict[str, Any]] = []
@@ -85,6 +99,10 @@ def band_actions(verdict: Verdict, run: RunView) -> list[dict[str, Any]]:
             {"id": action, "label": ACTION_LABELS[action], "is_primary": action == "pause" and verdict.word is VerdictWord.SICK}
             for action in possible_actions(run.control, verdict.word)
             if action != "checkpoint"
+        )
+    if untaken_incident(run, verdict) is not None:
+        actions.append(
+            {"id": ACKNOWLEDGE, "label": "Acknowledge…", "help": "say that you have it: no reminders, no second target"}
         )
     return actions
 
