@@ -11,6 +11,7 @@ from pages._shared.dialogs import ask_for
 from pages._shared.state import Look, the_poller
 from pages._shared.text import plain
 from pages._shared.who import asked_by, is_operator, keep_name, name_line, who, who_field
+from trainvitals.control.requests import ACKNOWLEDGE
 from trainvitals.records import Incident
 from trainvitals.web.actions import Outcome, acknowledge, silence, unsilence
 from trainvitals.web.incident_people import (
@@ -24,9 +25,11 @@ from trainvitals.web.incident_people import (
     silences_of,
     words,
 )
-from trainvitals.web.present import ACKNOWLEDGE, possible_actions, untaken_incident
+from trainvitals.web.present import possible_actions, untaken_incident
 from trainvitals.web.stale import verdict_now
 
+#: Why the band has no buttons; the page it names has the field for the name, and the whole reason.
+VIEWER_FACT = "only operators may act: see Control"
 SENT_KEY = "tv_people_sent"
 OUTCOME_KEY = "tv_people_outcome"
 _NONCE_KEY = "tv_people_nonce"
@@ -68,8 +71,9 @@ def _acknowledge_spoken_of(seen: Look) -> None:
 
 def with_people(view: Mapping[str, Any], seen: Look, *, offers_acknowledge: bool) -> dict[str, Any]:
     """The band's view for this visitor: no buttons for a viewer, and what became of an acknowledgement sent in this visit."""
+    view = {**view, "is_foldable": True}
     if not is_operator(seen):
-        return {**view, "actions": []}
+        return {**view, "actions": [], "facts": [*view["facts"], VIEWER_FACT] if view["actions"] else view["facts"]}
     told, is_waiting = "", False
     incident = untaken_incident(seen.run, verdict_now(seen.snapshot, seen.run, seen.now_ns))
     if offers_acknowledge and incident is not None:

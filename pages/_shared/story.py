@@ -74,7 +74,7 @@ def findings_table(findings: list[Finding], seen: Look, *, key: str) -> None:
     """Findings, what each says first."""
     record_table(
         [Column("severity", "short"), Column("what", "lead"), Column("steps", "short"), Column("attempt", "number"),
-         Column("time"), Column("rule")],
+         Column("time"), Column("rule", "short")],
         [
             Record(
                 one.id,

@@ -6,11 +6,12 @@ from dataclasses import replace
 
 import pytest
 
+from trainvitals.control.requests import ACKNOWLEDGE
 from trainvitals.incidents.verdict import Verdict, VerdictWord
 from trainvitals.records import Event, Incident, Severity
 from trainvitals.settings import RunSettings
 from trainvitals.web.incident_people import ACKNOWLEDGEMENT, Sent, acknowledgement_told
-from trainvitals.web.present import ACKNOWLEDGE, band
+from trainvitals.web.present import band
 from trainvitals.web.view import ControlView, RunView, Snapshot
 from trainvitals.web.wall_view import band_view
 
@@ -72,3 +73,13 @@ def test_another_request_or_one_from_before_this_incident_is_not_told_of_it() ->
         assert acknowledgement_told(SICK, OPEN, sent, NOW) == ("", False)
     before = Sent("r", "q1", OPEN.opened_at_ns - 1, ACKNOWLEDGEMENT)
     assert acknowledgement_told(SICK, OPEN, before, NOW) == ("", False)
+
+
+def test_a_hang_says_how_long_it_has_lasted_until_now_and_not_when_it_became_critical() -> None:
+    hung = replace(
+        SICK, verdict=Verdict(VerdictWord.HUNG, "critical", "no step for 3 min", NOW, incident_id="i"),
+        last_step_time_ns=NOW - 16 * 60 * SECOND_NS,
+    )  # fmt: skip
+    assert "last step 10, 16 min ago" in band(Snapshot(NOW), hung, NOW, 2.0)["facts"]
+    assert "最后一步：第 10 步，16 分钟前" in band_view(Snapshot(NOW), hung, NOW, 2.0, "zh")["facts"]
+    assert "last step 10" in band(Snapshot(NOW), SICK, NOW, 2.0)["facts"]

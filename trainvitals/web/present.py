@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from trainvitals.control.requests import ACKNOWLEDGE
 from trainvitals.incidents.triage import BAD_NODE_STATES
 from trainvitals.incidents.verdict import Verdict, VerdictWord, gpu_hours
 from trainvitals.records import Incident, NodeSample, Severity
@@ -21,8 +22,6 @@ METRIC_LABELS: Mapping[str, str] = {
 }  # fmt: skip
 #: In front of the verdict in the browser's tab, where there is no colour.
 TAB_GLYPHS: Mapping[str, str] = {"critical": "▲ ", "warning": "△ ", "paused": "⏸ "}
-#: Id of the band's action that is no request to the trainer.
-ACKNOWLEDGE = "acknowledge"
 ACTION_LABELS: Mapping[str, str] = {"pause": "Pause…", "resume": "Resume…", "checkpoint": "Checkpoint now…", "safe": "Roll back…"}
 
 
@@ -33,7 +32,7 @@ def band(snapshot: Snapshot, run: RunView, now_ns: int, refresh_s: float, *, nam
     if verdict.word is VerdictWord.HEALTHY:
         facts.append(f"step {fmt.step(run.last_step)}")
     elif run.last_step is not None and verdict.word not in (VerdictWord.FINISHED, VerdictWord.HISTORY):
-        facts.append(f"last step {fmt.step(run.last_step)}")
+        facts.append(f"last step {fmt.step(run.last_step)}{_ago(run, verdict.word, now_ns)}")
     if run.control.is_pending:
         facts.append(f"asked for: {run.control.desired}, not answered yet")
     taken = taken_incident(run, verdict)
@@ -61,6 +60,13 @@ def band(snapshot: Snapshot, run: RunView, now_ns: int, refresh_s: float, *, nam
         "tab": f"{TAB_GLYPHS.get(verdict.tone, '')}{verdict.word.value} · {run.name[:60]}" if names_people else "",
         "is_thin": verdict.tone in ("ok", "info") and not verdict.decision and not verdict.automatic,
     }
+
+
+def _ago(run: RunView, word: VerdictWord, now_ns: int) -> str:
+    """How long ago the last step was. The finding of a hang keeps the time at which it became critical; hours later that reads as minutes."""
+    if word is not VerdictWord.HUNG or run.last_step_time_ns is None:
+        return ""
+    return f", {fmt.age(max(0.0, (now_ns - run.last_step_time_ns) / 1e9))}"
 
 
 def taken_incident(run: RunView, verdict: Verdict) -> Incident | None:

@@ -2,7 +2,7 @@
 
 const TONES = ["critical", "warning", "paused", "info", "ok"];
 
-const WORDS = { age: "data {} old", none: "no data yet", alone: "no answer from the dashboard for {}", since: "since {}", units: ["s", "min", "h", "days"] };
+const WORDS = { age: "data {} old", none: "no data yet", alone: "no answer from the dashboard for {}", since: "since {}", more: "… all of it", less: "less", units: ["s", "min", "h", "days"] };
 
 function ageText(seconds, units) {
   const s = Math.max(0, Math.round(seconds));
@@ -16,11 +16,15 @@ function filled(form, text) { return form.replace("{}", () => text); }
 
 function openBand(root) {
   const title = el("div", "tv-title"), word = el("span", "tv-word"), headline = el("span", "tv-headline");
+  const said = el("span", "tv-said"), more = el("button", "tv-more");
   const text = el("div", "tv-text"), automatic = el("span", "tv-automatic");
   const decision = el("span", "tv-decision"), decisionLabel = el("b", "", "Your decision: "), decisionText = el("span");
   const facts = el("div", "tv-facts"), factText = el("span"), age = el("span", "tv-age"), contact = el("span", "tv-contact");
   const actions = el("div", "tv-actions");
-  title.append(word, headline);
+  said.append(word, headline);
+  title.append(said);
+  more.type = "button";
+  more.addEventListener("click", () => { isOpen = !isOpen; fold(); });
   decision.append(decisionLabel, decisionText);
   text.append(automatic, decision);
   facts.append(factText, age, contact);
@@ -30,7 +34,19 @@ function openBand(root) {
   age.setAttribute("aria-live", "off");
   contact.setAttribute("aria-live", "assertive");
 
-  let api, view = {}, words = WORDS, receivedAt = Date.now();
+  let api, view = {}, words = WORDS, receivedAt = Date.now(), isOpen = false;
+
+  // A sentence of many lines would push the buttons and the numbers off a phone: it opens on demand, and stands whole on its incident.
+  function fold() {
+    const isFolded = Boolean(view.is_foldable) && !isOpen;
+    setClass(said, `tv-said${isFolded ? " tv-folded" : ""}`);
+    const isCut = isFolded && said.scrollHeight > said.clientHeight + 4;
+    if (!isCut && !isOpen) more.remove(); else if (!more.isConnected) title.append(more);
+    setText(more, isOpen ? words.less : words.more);
+    more.setAttribute("aria-expanded", String(isOpen));
+  }
+  const observer = new ResizeObserver(fold);
+  observer.observe(root);
 
   function tick() {
     const since = (Date.now() - receivedAt) / 1000;
@@ -67,6 +83,7 @@ function openBand(root) {
       words = { ...WORDS, ...view.words };
       receivedAt = Date.now();
       setText(word, view.word);
+      if (headline.textContent !== view.headline) isOpen = false;
       setText(headline, view.headline);
       setText(automatic, view.automatic);
       setText(decisionText, view.decision);
@@ -81,8 +98,9 @@ function openBand(root) {
       }, fillButton);
       actions.hidden = !(view.actions || []).length;
       tick();
+      fold();
     },
-    close() { clearInterval(timer); },
+    close() { clearInterval(timer); observer.disconnect(); },
   };
 }
 

@@ -38,7 +38,8 @@ def verdict_band(view: Mapping[str, Any], *, key: str, on_action: Callable[[str]
     ``data_age_s`` (age of the newest data now, None = never any; the browser counts on by itself), ``stale_after_s``
     (default 30), ``refresh_s`` (default 2; no refresh for long is said, too), ``actions`` (each ``id``, ``label``,
     optional ``is_primary``, ``is_disabled``, ``help``; only the first primary one gets the accent), ``is_thin``
-    (default: tone ok or info, no decision and no action), ``tab`` (what the browser's tab says). All but ``word`` and ``tone`` are optional.
+    (default: tone ok or info, no decision and no action), ``tab`` (what the browser's tab says),
+    ``is_foldable`` (a headline of many lines is cut, with a button that opens it; default: it stands whole). All but ``word`` and ``tone`` are optional.
     """
 
     def clicked() -> None:
