@@ -162,6 +162,8 @@ def body() -> None:
     if not seen.run.incidents:
         st.text("No incident so far.")
         return
+    if not any(incident.is_open for incident in seen.run.incidents):
+        st.text("No incident is open; what stands here is over.")
     asked = st.query_params.get("incident")
     is_known = any(incident.id == asked for incident in seen.run.incidents)
     if asked and not is_known:

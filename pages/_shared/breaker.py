@@ -27,7 +27,8 @@ class _Sent:
 
 def breaker_card(seen: Look) -> None:
     """The mode in force, and its buttons for an operator."""
-    st.text(breaker_words(seen.run.settings.breaker, seen.run.breaker_of_settings))
+    is_wired = seen.run.control.state != "not_wired"
+    st.text(breaker_words(seen.run.settings.breaker, seen.run.breaker_of_settings, is_wired=is_wired))
     if is_operator(seen):
         with st.container(horizontal=True, vertical_alignment="center"):
             for mode, label in LABELS.items():

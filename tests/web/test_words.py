@@ -148,6 +148,12 @@ def test_each_mode_of_the_breaker_is_told_as_it_is(mode: str, says: str) -> None
     assert says in breaker_words(mode) and "may pause" not in breaker_words(mode)
 
 
+def test_an_armed_breaker_without_a_trainer_that_listens_promises_no_pause() -> None:
+    told = breaker_words("armed", is_wired=False)
+    assert "not wired" in told and "pauses this run by itself" not in told
+    assert breaker_words("off", is_wired=False) == breaker_words("off")
+
+
 def test_tiles_say_against_what_and_mark_only_what_is_abnormal() -> None:
     metrics = {
         "loss": MetricNow("loss", None, "nan", 2.3, 10, True),

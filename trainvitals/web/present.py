@@ -32,7 +32,7 @@ def band(snapshot: Snapshot, run: RunView, now_ns: int, refresh_s: float, *, nam
     if verdict.word is VerdictWord.HEALTHY:
         facts.append(f"step {fmt.step(run.last_step)}")
     elif run.last_step is not None and verdict.word not in (VerdictWord.FINISHED, VerdictWord.HISTORY):
-        facts.append(f"last step {fmt.step(run.last_step)}{_ago(run, verdict.word, now_ns)}")
+        facts.append(f"last step {fmt.step(run.last_step)}{_ago(run, verdict, now_ns)}")
     if run.control.is_pending:
         facts.append(f"asked for: {run.control.desired}, not answered yet")
     taken = taken_incident(run, verdict)
@@ -62,9 +62,9 @@ def band(snapshot: Snapshot, run: RunView, now_ns: int, refresh_s: float, *, nam
     }
 
 
-def _ago(run: RunView, word: VerdictWord, now_ns: int) -> str:
+def _ago(run: RunView, verdict: Verdict, now_ns: int) -> str:
     """How long ago the last step was. The finding of a hang keeps the time at which it became critical; hours later that reads as minutes."""
-    if word is not VerdictWord.HUNG or run.last_step_time_ns is None:
+    if verdict.word is not VerdictWord.HUNG or verdict.incident_id is None or run.last_step_time_ns is None:
         return ""
     return f", {fmt.age(max(0.0, (now_ns - run.last_step_time_ns) / 1e9))}"
 

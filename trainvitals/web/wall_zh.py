@@ -44,7 +44,7 @@ def band(snapshot: Snapshot, run: RunView, now_ns: int) -> dict[str, Any]:
     verdict = verdict_now(snapshot, run, now_ns)
     facts = []
     if run.last_step is not None and verdict.word not in (VerdictWord.FINISHED, VerdictWord.HISTORY):
-        hung_ns = run.last_step_time_ns if verdict.word is VerdictWord.HUNG else None
+        hung_ns = run.last_step_time_ns if verdict.word is VerdictWord.HUNG and verdict.incident_id else None
         ago = "" if hung_ns is None else f"，{duration(max(0.0, (now_ns - hung_ns) / 1e9))}前"
         facts.append(f"{'第' if verdict.word is VerdictWord.HEALTHY else '最后一步：第'} {fmt.step(run.last_step)} 步{ago}")
     if run.control.is_pending:
