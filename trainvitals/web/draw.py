@@ -184,8 +184,18 @@ def _x_range(
     if frame.empty:
         return None
     first = query.start if query.start is not None else int(frame["step"].min())
-    last = query.end if query.end is not None else int(frame["step"].max())
+    last = query.end if query.end is not None else _last_step(run, query, frame)
     return (float(first), float(max(last, first + 1)))
+
+
+def _last_step(run: RunView, query: CurveQuery, frame: pd.DataFrame) -> int:
+    """Where the axis ends. A row stands for many steps and names the first of them: what happened at the run's end, a hang or a death,
+    would lie beyond the axis."""
+    seen = int(frame["step"].max())
+    if query.until_attempt is None:
+        return max(seen, run.last_step if run.last_step is not None else seen)
+    ends = (one.first_step for one in run.findings if one.attempt == query.until_attempt and one.first_step is not None)
+    return max([seen, *ends])
 
 
 def _is_simulated(store: Store, start_ns: int, now_ns: int) -> bool:
