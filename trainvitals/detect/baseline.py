@@ -15,6 +15,7 @@ WIDE_QUANTILES = (0.02, 0.98)
 WIDE_NORMAL_SPAN = 4.11
 COLLAPSED_SHARE = 0.5  # interquartile sigma below this share of the span's: no bell at all
 TAIL_FACTOR = 2.0
+RISE_POINTS = 16  # seven points in a hundred are an upper end of their own
 SETTLED_NOISE = 0.05  # of the level
 #: A rise is followed back through windows of so many points whose mean lies so far, in sigma, above the level.
 RISE_WINDOW = 8
@@ -57,14 +58,19 @@ class Baseline(Stateful):
     def is_beyond_tail(self, value: float, usual: float | None = None, factor: float = TAIL_FACTOR) -> bool:
         """Whether a value lies above what this loss reaches by itself now and then; heavy tails reach far.
 
-        True where ``usual`` is not the long window's level: while the curve is steep its upper end is only older.
+        True where ``usual`` is not the long window's level: while the curve is steep its upper end is only older. How far it reaches is
+        taken from a window that ends some points ago: a few points of a rise that began unseen would be its upper end.
         """
         if not len(self._long):
             return False
         level = self._long.median()
         if usual is not None and usual != level:
             return True
-        return value - level > factor * (self.highest() - level)
+        size = self._long.size
+        older = sorted(value for _, value, _ in list(self.history)[-size - RISE_POINTS : -RISE_POINTS])
+        if len(older) < size:
+            return value - level > factor * (self.highest() - level)
+        return value - level > factor * (older[int(SPREAD_QUANTILES[1] * size)] - older[size // 2])
 
     def is_settled(self) -> bool:
         """Whether the long window falls no more and is quiet: there is a usual level although the run is young."""
