@@ -148,3 +148,42 @@ def test_an_unknown_phase_moves_nothing():
     feed(engine, curve(100))
     engine.update(Event("phase", at(995), data={"phase": "something", "state": "begin"}))
     assert engine.stall_deadline_s() == 100.0
+
+
+@pytest.mark.parametrize("step_s", [5_280.0, 9_600.0])
+def test_a_log_that_tells_a_step_once_in_hours_is_no_stall_and_its_hang_is_one(step_s):
+    watched = Watched()
+    watched.engine.update(event("attempt_start", 0.0))
+    watched.train(1, step_s)
+    watched.stalls.clear()  # nobody can know yet how slow it is
+    watched.train(40, step_s)
+    watched.train(1, 1.3 * step_s)
+    watched.train(40, step_s)
+    assert watched.stalls == []
+    assert watched.engine.stall_deadline_s() == pytest.approx(1.5 * step_s)
+    watched.wait(1.5 * step_s + POLL_S)
+    assert [finding.severity for finding in watched.stalls] == [Severity.WARNING]
+    watched.wait(1.5 * step_s + POLL_S)
+    assert watched.stalls[-1].severity is Severity.CRITICAL
+
+
+def test_a_slow_log_is_known_for_one_after_a_restart_too():
+    watched = Watched()
+    watched.train(30, 7_000.0)
+    watched.engine.update(event("attempt_start", watched.now_s))
+    watched.stalls.clear()
+    watched.train(3, 7_000.0)
+    assert watched.stalls == []
+
+
+def test_a_hang_that_was_overcome_in_a_young_run_hides_no_other():
+    watched = Watched()
+    watched.train(6, 5.0)
+    watched.train(1, 10_000.0)
+    assert watched.engine.stall_deadline_s() == 1800.0
+
+
+def test_the_first_gap_of_an_old_slow_log_is_its_pace_and_no_stall():
+    engine = Engine("run")
+    found = [finding for step in range(12) for finding in engine.update(Step(100 * step, 1, at(5_280.0 * step), {"loss": 3.0}))]
+    assert of_rule(found, "stall") == []

@@ -17,6 +17,7 @@ from trainvitals.records import Event, Severity, Step
 GAPS_PER_BLOCK = 100
 LONGEST_BLOCKS = 20  # of 100 gaps: the longest of the last 2,000 in little memory
 USUAL_GAPS = 255
+OFTEN_SHARE = 0.9  # of the usual gaps: a tenth of them as long as the cap, and it is how this run goes
 KEPT_PHASES = 8
 WAITING_PHASES = ("start", "eval", "checkpoint")
 
@@ -28,7 +29,7 @@ class StallDetector(FamilyDetector):
     rules = ("stall",)
     STATE = (
         "ledger", "_last_ns", "_tick_ns", "_gaps", "_longest", "_in_block", "_phase", "_phase_from_ns", "_phases", "_is_first",
-        "_arrived_ns", "_stepped", "_was_live",
+        "_arrived_ns", "_stepped", "_was_live", "_first_took_s",
     )  # fmt: skip
 
     def __init__(self, context: Context, tuned: Tuned) -> None:
@@ -43,6 +44,7 @@ class StallDetector(FamilyDetector):
         self._phase_from_ns: int | None = None
         self._phases: dict[str, list[float]] = {}
         self._is_first = True
+        self._first_took_s = 0.0  # from the start to its first step
         # A step that was read after a tick was written after it, whatever time it names: clocks and time zones may be wrong.
         self._arrived_ns: int | None = None
         self._stepped = False
@@ -53,19 +55,29 @@ class StallDetector(FamilyDetector):
         if self.context.is_paused or self.context.is_ended or self._last_ns is None:
             return None
         numbers = self._numbers
+        factor = numbers["longest_factor"]
         if self._is_first or len(self._gaps) < max(1, min(numbers["min_points"], USUAL_GAPS)):
-            usual = numbers["first_step_s"]
+            usual = max(numbers["first_step_s"], factor * self._shown_early_s())
         else:
             ordered = sorted(self._longest)
-            factor = numbers["longest_factor"]
             usual = max(numbers["floor_s"], numbers["median_factor"] * self._gaps.median(), factor * ordered[-1])
             # The cap keeps one hang that was overcome from hiding the next; a wait that came back is no hang, however long.
-            shown_s = factor * ordered[-2] if len(ordered) > 1 else 0.0
-            usual = min(usual, max(numbers["cap_s"], numbers["floor_s"], shown_s))
+            shown_s = max(ordered[-2] if len(ordered) > 1 else 0.0, self._gaps.quantile(OFTEN_SHARE))
+            usual = min(usual, max(numbers["cap_s"], numbers["floor_s"], factor * shown_s))
         if self._phase is not None:
             seen = self._phases.get(self._phase)
             usual = max(usual, numbers["phase_factor"] * max(seen) if seen else numbers["first_step_s"])
         return usual
+
+    def _shown_early_s(self) -> float:
+        """How long this run needs by what little is known. A log that tells a step once in hours, or once an epoch, shows it with the time
+        to its first step and with its first gap; from the second on it must have come back twice, as one may be a hang that was overcome."""
+        gaps = self._gaps
+        if self._is_first:
+            return gaps.quantile(OFTEN_SHARE) if len(gaps) else 0.0
+        if len(gaps) < 2:
+            return gaps.values[0] if len(gaps) else self._first_took_s
+        return gaps.values[-2]
 
     def usual_s(self) -> float | None:
         """Median time between two logged steps."""
@@ -73,8 +85,10 @@ class StallDetector(FamilyDetector):
 
     def catch_up(self, time_ns: int | None) -> None:
         """A record of this time comes next: what ``tick`` would have found until then is found now (old logs)."""
-        # With a tick since the last step the silence was watched: a time that leaps now is a clock that was set.
-        if time_ns is not None and (self._stepped or not self._was_live):
+        # With a tick since the last step the silence was watched: a time that leaps now is a clock that was set. A silence that ended
+        # before any pace was known is the first that is known of it.
+        is_pace_known = self._is_first or len(self._gaps) > 0
+        if time_ns is not None and is_pace_known and (self._stepped or not self._was_live):
             self._check(time_ns)
 
     def on_step(self, step: Step) -> None:
@@ -82,6 +96,8 @@ class StallDetector(FamilyDetector):
         if now_ns is not None:
             if self._last_ns is not None and not self._is_first and step.time_ns is not None and not self.context.is_paused:
                 self._learn((now_ns - self._last_ns) / 1e9)
+            elif self._is_first and self._last_ns is not None and step.time_ns is not None and not self.context.is_paused:
+                self._first_took_s = max(0.0, (now_ns - self._last_ns) / 1e9)
             self._close(now_ns, f"; step {format_step(step.step)} came")
             self._last_ns = now_ns
         self._is_first = False
