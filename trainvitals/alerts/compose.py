@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from urllib.parse import quote, urlencode
 
 from trainvitals.alerts.costs import Cost, going_back
-from trainvitals.alerts.notice import REFUSALS, Notice, NoticeKind, Suspect, Verb, notice_id
+from trainvitals.alerts.notice import REFUSALS, Item, Notice, NoticeKind, Suspect, Verb, notice_id
 from trainvitals.alerts.text import plain
 from trainvitals.incidents.change import ChangeKind, IncidentChange
 from trainvitals.incidents.deciding import HUNG_RULES, STOPPED_RULES, is_about_training, is_slow
@@ -20,6 +20,8 @@ from trainvitals.records import Finding, Incident, Severity
 #: Characters of what came from a log that a notice carries.
 WHAT_CHARACTERS = 500
 EVIDENCE_CHARACTERS = 300
+#: Of what else is open, how many a message that something is over names.
+MAX_STILL_OPEN = 3
 #: Steps before the onset and after it that the link shows, at least.
 WINDOW_STEPS = 200
 #: The three groups in which a message names suspects; numbers are a matter of the program.
@@ -30,6 +32,7 @@ _HUNG = HUNG_RULES | {"pause_not_honoured"}
 _KINDS = {
     ChangeKind.OPENED: NoticeKind.OPENED, ChangeKind.ESCALATED: NoticeKind.ESCALATED, ChangeKind.RECOVERED: NoticeKind.RECOVERED,
     ChangeKind.REOPENED: NoticeKind.REOPENED, ChangeKind.ACKNOWLEDGED: NoticeKind.ACKNOWLEDGED,
+    ChangeKind.PAUSED: NoticeKind.PAUSED,
 }  # fmt: skip
 
 
@@ -39,6 +42,7 @@ class Known:
 
     findings: those of the incident, in any order. checks: of the triage table, for this incident. is_paused: the trainer says so.
     breaker, control: a sentence each. public_url, runbook_url: of the settings; the latter may hold ``{rule}``.
+    others, other_findings: what else is open in the run, and the findings of that.
     """
 
     findings: Sequence[Finding] = ()
@@ -54,6 +58,8 @@ class Known:
     public_url: str = ""
     runbook_url: str = ""
     audit_head: str = ""
+    others: Sequence[Incident] = ()
+    other_findings: Sequence[Finding] = ()
 
 
 def compose(change: IncidentChange, known: Known) -> Notice:
@@ -71,10 +77,12 @@ def compose(change: IncidentChange, known: Known) -> Notice:
     if refusal is not None and not is_over:  # that nothing is mended any more is what a person must know first
         lead, what = refusal, refusal.message if what in refusal.message else f"{refusal.message}; {what}"
     rule = lead.rule if lead is not None else change.rule
+    others = _still_open(incident, known) if is_over else []
+    is_partly = any(one.severity is Severity.CRITICAL for one in others)
     return Notice(
         id=notice_id(f"{incident.id}@{incident.opened_at_ns}", kind.value, change.number), kind=kind, number=change.number, run=incident.run,
-        incident_id=incident.id, family=incident.family, severity=incident.severity,
-        verb=verb(incident, known.findings, is_paused=known.is_paused, is_over=is_over), rule=rule, rules=incident.rules,
+        incident_id=incident.id, family=incident.family, severity=Severity.INFO if kind is NoticeKind.PAUSED else incident.severity,
+        verb=Verb.STILL_OPEN if is_partly else verb(incident, known.findings, is_paused=known.is_paused, is_over=is_over), rule=rule, rules=incident.rules,
         what=plain(mask_text(what), WHAT_CHARACTERS), at_ns=_told_of_ns(change, rule), opened_at_ns=_began_ns(incident, lead, is_over=is_over),
         step=lead.first_step if lead is not None else incident.first_step,
         value=lead.value if lead is not None else None, expected=lead.expected if lead is not None else None,
@@ -84,7 +92,25 @@ def compose(change: IncidentChange, known: Known) -> Notice:
         suspects=() if is_over else suspects(rule, known.checks),
         breaker=plain(known.breaker, EVIDENCE_CHARACTERS), control=plain(known.control, EVIDENCE_CHARACTERS),
         acknowledged_by=plain(change.by, 100), runbook_url=runbook(known.runbook_url, rule),
-        link=incident_link(known.public_url, incident, last), audit_head=known.audit_head,
+        link=incident_link(known.public_url, others[0] if is_partly else incident, last), audit_head=known.audit_head,
+        still_open=tuple(_item(one, known) for one in others[:MAX_STILL_OPEN]),
+    )  # fmt: skip
+
+
+def _still_open(incident: Incident, known: Known) -> list[Incident]:
+    """What else of the run is open, whoever has it and whoever is silent about it: the gravest first, then the newest."""
+    waiting = [one for one in known.others if one.id != incident.id and one.is_open and one.severity is not Severity.INFO]
+    return sorted(waiting, key=lambda one: (one.severity.rank, one.opened_at_ns), reverse=True)
+
+
+def _item(incident: Incident, known: Known) -> Item:
+    lead = leading("", incident, [one for one in known.other_findings if one.is_open])
+    rule = lead.rule if lead is not None else next(iter(incident.rules), incident.family)
+    what = lead.message if lead is not None else incident.title or ", ".join(incident.rules)
+    return Item(
+        NoticeKind.OPENED, verb(incident, known.other_findings, is_paused=known.is_paused), incident.severity, rule,
+        plain(mask_text(what), EVIDENCE_CHARACTERS), incident.opened_at_ns, lead.first_step if lead is not None else incident.first_step,
+        lead.value if lead is not None else None, lead.expected if lead is not None else None,
     )  # fmt: skip
 
 

@@ -16,13 +16,15 @@ REFUSALS = frozenset({"restart_failed", "restart_loop"})
 
 class NoticeKind(StrEnum):
     """Why something is told. ``recovered``: the trouble is over; ``reopened``: the same trouble is back; ``watch_silent``: nobody
-    watches the run any more; ``summary``: what was not told one by one (quiet hours, a flood, restarts that healed)."""
+    watches the run any more; ``summary``: what was not told one by one (quiet hours, a flood, restarts that healed); ``paused``: the breaker
+    paused the trainer after the trouble was told: a word more of it, no second page."""
 
     OPENED = "opened"
     ESCALATED = "escalated"
     REOPENED = "reopened"
     REMINDER = "reminder"
     ACKNOWLEDGED = "acknowledged"
+    PAUSED = "paused"
     RECOVERED = "recovered"
     WATCH_SILENT = "watch_silent"
     NOT_DELIVERED = "not_delivered"
@@ -31,7 +33,7 @@ class NoticeKind(StrEnum):
 
 
 class Verb(StrEnum):
-    """The first word on the lock screen."""
+    """The first word on the lock screen. ``STILL-OPEN``: one incident is over, a critical one of the same run is not."""
 
     STOPPED = "STOPPED"
     HUNG = "HUNG"
@@ -40,6 +42,7 @@ class Verb(StrEnum):
     TRAINING_SLOW = "TRAINING-SLOW"
     CHECK = "CHECK"
     RECOVERED = "RECOVERED"
+    STILL_OPEN = "STILL-OPEN"
     SUMMARY = "SUMMARY"
     TEST = "TEST"
 
@@ -77,6 +80,7 @@ class Notice:
     lost_steps, lost_gpu_hours: what going back to the safe checkpoint repeats. cost: in the currency of gpu_hour_price.
     breaker, control: one sentence each on their state, "" = nothing to tell. link: to the incident's page, "" without public_url.
     items: what a summary sums up, oldest first; more: how many others there were. Its incident_id is its own.
+    still_open: of a ``recovered``, what else of the run is not over, the gravest first.
     """
 
     id: str
@@ -111,6 +115,7 @@ class Notice:
     audit_head: str = ""
     items: tuple[Item, ...] = ()
     more: int = 0
+    still_open: tuple[Item, ...] = ()
 
     def to_mapping(self) -> dict[str, Any]:
         """JSON values only."""
@@ -126,6 +131,7 @@ class Notice:
                 "rules": tuple(data["rules"]),
                 "suspects": tuple(Suspect(**suspect) for suspect in data.get("suspects", ())),
                 "items": tuple(_item(item) for item in data.get("items", ())),
+                "still_open": tuple(_item(item) for item in data.get("still_open", ())),
             }
         )  # fmt: skip
 

@@ -93,6 +93,9 @@ class Policy:
                 return []
             known.acknowledged_by = notice.acknowledged_by or "somebody"
             return self._to_told(known, notice, now)
+        if notice.kind is NoticeKind.PAUSED:
+            known = self._open.get(notice.incident_id)
+            return [] if known is None else self._to_told(known, notice, now)
         if notice.kind is NoticeKind.RECOVERED:
             known = self._open.pop(notice.incident_id, None)
             if is_healed and known is None:
@@ -140,6 +143,11 @@ class Policy:
     def open_incidents(self) -> tuple[str, ...]:
         """Ids of those that somebody may still have to be told of."""
         return tuple(self._open)
+
+    def told_of(self, incident_id: str) -> Notice | None:
+        """What is told of an open incident; None when nothing is."""
+        known = self._open.get(incident_id)
+        return known.notice if known is not None else None
 
     def is_waiting(self, now: Now) -> bool:
         """Whether a reminder or a second target is due now, so that fresh facts are worth collecting."""
@@ -211,7 +219,8 @@ class Policy:
             told.severity = max(told.severity, notice.severity, key=lambda severity: severity.rank)
             told.last_ns = now.steady_ns if told.first_ns is not None else None
         is_critical = notice.severity is Severity.CRITICAL
-        if not is_critical and is_quiet(target, now.wall_ns):
+        # Whoever was woken must not wait until the morning for what was done about it.
+        if not is_critical and notice.kind is not NoticeKind.PAUSED and is_quiet(target, now.wall_ns):
             self._quiet.setdefault(name, Heap()).add(notice)
             return []
         if target.kind != "pagerduty":  # it groups by itself

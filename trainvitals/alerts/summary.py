@@ -80,7 +80,15 @@ def summary(heap: Heap, why: str, target: str, number: int, wall_ns: int) -> Not
     own = f"{newest.run}/summary/{target}"
     items = tuple(
         Item(
-            one.kind, one.verb, one.severity, one.rule, one.what[:_WHAT_CHARACTERS], one.at_ns, one.step, one.value, one.expected
+            one.kind,
+            Verb.RECOVERED if one.kind is NoticeKind.RECOVERED else one.verb,
+            one.severity,
+            one.rule,
+            one.what[:_WHAT_CHARACTERS],
+            one.at_ns,
+            one.step,
+            one.value,
+            one.expected,
         )
         for one in heap.notices
     )

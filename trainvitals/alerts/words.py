@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from trainvitals.alerts import findings_zh, sentences, words_zh
+from trainvitals.alerts import findings_zh, sentences, still_open, words_zh
 from trainvitals.alerts.fragments_zh import in_chinese
 from trainvitals.alerts.notice import REFUSALS, Item, Notice, NoticeKind, Suspect, Verb
 from trainvitals.alerts.text import cut, cut_middle, finite, number, numbers, percent, plain, whole
@@ -55,6 +55,8 @@ def headline(notice: Notice, language: str = "en") -> str:
     long = _with_cause(notice, short) if is_chinese else _with_step(plain(notice.what, LINE_CHARACTERS), notice.step) or short
     if notice.kind is NoticeKind.SUMMARY:
         long = short = _summed_up(notice, is_chinese=is_chinese)
+    if notice.verb is Verb.STILL_OPEN and notice.still_open:
+        return _partly_over(notice, names, short, suffix, language)
     tails = _tails(notice, is_chinese=is_chinese)
     close = [tail.replace("safe checkpoint", "safe ckpt") for tail in tails]
     room = HEADLINE_CHARACTERS - len(_line(notice.verb, names[1], suffix, close[:1], is_chinese=is_chinese))
@@ -68,6 +70,19 @@ def headline(notice: Notice, language: str = "en") -> str:
         if len(text) <= HEADLINE_CHARACTERS:
             return text
     return cut(_line(notice.verb, names[2], short + suffix, [], is_chinese=is_chinese), HEADLINE_CHARACTERS)
+
+
+def _partly_over(notice: Notice, names: Sequence[str], over: str, suffix: str, language: str) -> str:
+    """What is open before what is over."""
+    is_chinese = language == "zh"
+    parts = still_open.headline_parts(notice, over, suffix, lambda one: sentence(one, language), is_chinese=is_chinese)
+    for what, ended in parts:
+        for name in names[:2]:
+            text = _line(notice.verb, name, what, [ended] if ended else [], is_chinese=is_chinese)
+            if len(text) <= HEADLINE_CHARACTERS:
+                return text
+    what = sentence(notice.still_open[0], language)
+    return cut(_line(notice.verb, names[2], what, [], is_chinese=is_chinese), HEADLINE_CHARACTERS)
 
 
 def body(notice: Notice, language: str = "en") -> Message:
@@ -154,7 +169,10 @@ def _with_cause(notice: Notice, told: str) -> str:
 
 
 def _tails(notice: Notice, *, is_chinese: bool) -> list[str]:
-    if notice.kind in (NoticeKind.SUMMARY, NoticeKind.TEST, NoticeKind.WATCH_SILENT) or notice.verb is Verb.RECOVERED:
+    if notice.verb is Verb.RECOVERED:
+        left = still_open.tail(notice, is_chinese=is_chinese)
+        return [left] if left else []
+    if notice.kind in (NoticeKind.SUMMARY, NoticeKind.TEST, NoticeKind.WATCH_SILENT):
         return []
     tails = []
     if notice.safe_step is not None:
@@ -190,6 +208,8 @@ def _suffix(notice: Notice, *, is_chinese: bool) -> str:
         return f"（{by} 已认领）" if is_chinese else f" ({by} has it)"
     if notice.kind is NoticeKind.REOPENED:
         return "（再次发生）" if is_chinese else " (again)"
+    if notice.kind is NoticeKind.PAUSED:
+        return "（熔断已暂停训练）" if is_chinese else " (the breaker paused it)"
     return ""
 
 
@@ -202,8 +222,13 @@ def _summed_up(notice: Notice, *, is_chinese: bool) -> str:
 
 
 def _lines_en(notice: Notice) -> list[tuple[str, str]]:
-    told = " · ".join((notice.severity.value, notice.kind.value.replace("_", " "), *([notice.family] if notice.family else [])))
+    kind = "one is over, others are not" if notice.still_open else notice.kind.value.replace("_", " ")
+    told = " · ".join((notice.severity.value, kind, *([notice.family] if notice.family else [])))
     lines = [("Severity", told), ("What", _with_step(notice.what, notice.step))]
+    if notice.still_open:
+        left = still_open.body_line(notice, lambda one: _with_step(one.what, one.step), _clock, is_chinese=False)
+        over = _with_step(notice.what, notice.step)
+        lines[1:] = [("Still open", left), ("Over", f"{over}{_suffix(notice, is_chinese=False)}, but still open: see above")]
     if notice.kind is NoticeKind.SUMMARY:
         return [lines[0], *_items(notice, is_chinese=False)]
     lines += [("Value", _value(notice, is_chinese=False)), ("Since", _since(notice, is_chinese=False))]
@@ -222,13 +247,18 @@ def _lines_en(notice: Notice) -> list[tuple[str, str]]:
 
 def _lines_zh(notice: Notice) -> list[tuple[str, str]]:
     labels = words_zh.LABELS
-    told = " · ".join((words_zh.SEVERITIES[notice.severity.value], words_zh.KINDS[notice.kind]))
+    kind = "部分恢复，仍有异常" if notice.still_open else words_zh.KINDS[notice.kind]
+    told = " · ".join((words_zh.SEVERITIES[notice.severity.value], kind))
     lines = [(labels["severity"], told)]
     if notice.kind is NoticeKind.SUMMARY:
         return [*lines, *_items(notice, is_chinese=True)]
     original = f"（原文：{plain(notice.what, 300)}）" if notice.what else ""
+    if notice.still_open:
+        lines.append(
+            (labels["still_open"], still_open.body_line(notice, lambda one: sentence(one, "zh"), _clock, is_chinese=True))
+        )
     lines += [
-        (labels["what"], sentence(notice, "zh") + original), (labels["value"], _value(notice, is_chinese=True)),
+        (labels["over" if notice.still_open else "what"], sentence(notice, "zh") + original), (labels["value"], _value(notice, is_chinese=True)),
         (labels["since"], _since(notice, is_chinese=True)),
     ]  # fmt: skip
     if _is_trouble(notice):
@@ -272,7 +302,7 @@ def _elsewhere(notice: Notice) -> Suspect | None:
 
 def _is_trouble(notice: Notice) -> bool:
     return notice.kind in (
-        NoticeKind.OPENED, NoticeKind.ESCALATED, NoticeKind.REOPENED, NoticeKind.REMINDER, NoticeKind.ACKNOWLEDGED
+        NoticeKind.OPENED, NoticeKind.ESCALATED, NoticeKind.REOPENED, NoticeKind.REMINDER, NoticeKind.ACKNOWLEDGED, NoticeKind.PAUSED
     )  # fmt: skip
 
 

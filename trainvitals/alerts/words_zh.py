@@ -14,14 +14,14 @@ from trainvitals.alerts.notice import NoticeKind, Verb
 VERBS: Mapping[Verb, str] = MappingProxyType(
     {
         Verb.STOPPED: "训练中断", Verb.HUNG: "训练卡死", Verb.PAUSED: "训练已暂停", Verb.TRAINING_SICK: "训练异常",
-        Verb.TRAINING_SLOW: "训练变慢", Verb.CHECK: "待检查", Verb.RECOVERED: "已恢复", Verb.SUMMARY: "告警汇总", Verb.TEST: "测试消息",
+        Verb.TRAINING_SLOW: "训练变慢", Verb.CHECK: "待检查", Verb.RECOVERED: "已恢复", Verb.STILL_OPEN: "仍有异常", Verb.SUMMARY: "告警汇总", Verb.TEST: "测试消息",
     }
 )  # fmt: skip
 
 KINDS: Mapping[NoticeKind, str] = MappingProxyType(
     {
         NoticeKind.OPENED: "新告警", NoticeKind.ESCALATED: "升级为严重", NoticeKind.REOPENED: "再次发生", NoticeKind.REMINDER: "仍未恢复，无人认领",
-        NoticeKind.ACKNOWLEDGED: "已认领", NoticeKind.RECOVERED: "已恢复", NoticeKind.WATCH_SILENT: "监控失联",
+        NoticeKind.ACKNOWLEDGED: "已认领", NoticeKind.RECOVERED: "已恢复", NoticeKind.PAUSED: "已自动暂停", NoticeKind.WATCH_SILENT: "监控失联",
         NoticeKind.NOT_DELIVERED: "告警未送达", NoticeKind.SUMMARY: "汇总", NoticeKind.TEST: "测试",
     }
 )  # fmt: skip
@@ -124,7 +124,7 @@ LABELS: Mapping[str, str] = MappingProxyType(
     {
         "what": "现象", "value": "数值", "since": "时间", "first": "第一嫌疑", "order": "排查顺序", "safe": "安全 checkpoint", "cost": "代价",
         "breaker": "熔断", "control": "训练状态", "rules": "规则", "acknowledged": "认领人", "runbook": "处理手册", "audit": "审计链头",
-        "severity": "级别", "items": "明细",
+        "severity": "级别", "items": "明细", "still_open": "仍未恢复", "over": "已结束",
     }
 )  # fmt: skip
 

@@ -10,13 +10,14 @@ from trainvitals.records import Incident
 
 class ChangeKind(StrEnum):
     """opened: it reached ``warning``; escalated: it became ``critical``; recovered: it is over (also by a restart that healed it);
-    reopened: the same trouble came back; acknowledged: a person has it."""
+    reopened: the same trouble came back; acknowledged: a person has it; paused: the breaker paused the trainer because of it."""
 
     OPENED = "opened"
     ESCALATED = "escalated"
     RECOVERED = "recovered"
     REOPENED = "reopened"
     ACKNOWLEDGED = "acknowledged"
+    PAUSED = "paused"
 
 
 @dataclass(frozen=True, slots=True)

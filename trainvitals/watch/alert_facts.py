@@ -6,7 +6,7 @@ Bounded. The store is not asked, so a message says the same while it is away.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from statistics import median
 from typing import Any
@@ -95,8 +95,12 @@ class AlertFacts:
         """Whether one of its findings is still in mind: after a restart of ``watch`` those of before are not."""
         return any(identifier in self._findings for identifier in incident.finding_ids)
 
-    def known(self, incident: Incident, seen: Seen, now_ns: int) -> Known:
-        """Everything that a message about ``incident`` may say."""
+    def is_paused(self, now_ns: int) -> bool:
+        """Whether the trainer says that it holds."""
+        return self._look(self._run.dir, now_ns).state in ("paused", "stopped")
+
+    def known(self, incident: Incident, seen: Seen, now_ns: int, others: Sequence[Incident] = ()) -> Known:
+        """Everything that a message about ``incident`` may say. others: what is open in the run."""
         members = [self._findings[one] for one in incident.finding_ids if one in self._findings]
         rule = leading_rule(members, incident.rules, incident.family)
         control = self._look(self._run.dir, now_ns)
@@ -105,6 +109,7 @@ class AlertFacts:
             step_s=seen.step_s, gpus=self._run.gpus, gpu_hour_price=self._run.gpu_hour_price,
             is_paused=control.state in ("paused", "pausing"), breaker=self._breaker(incident, members, seen), control=_control(control, members),
             public_url=self._settings.dashboard.public_url, runbook_url=self._settings.alerts.runbook_url, audit_head=self._audit_head,
+            others=others, other_findings=[self._findings[id_] for one in others for id_ in one.finding_ids if id_ in self._findings],
         )  # fmt: skip
 
     def to_state(self) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any, Protocol
 
 from trainvitals.alerts.compose import Known, compose
-from trainvitals.alerts.notice import Notice, NoticeKind
+from trainvitals.alerts.notice import Notice, NoticeKind, Verb
 from trainvitals.alerts.policy import Delivery, Now, Policy
 from trainvitals.alerts.words import headline
 from trainvitals.clock import Clock
@@ -29,6 +29,9 @@ GIVEN_UP_NS = 24 * 3600 * 10**9
 #: Incidents that are remembered as critical from their beginning.
 MAX_REMEMBERED = 200
 _NEWS = (ChangeKind.OPENED, ChangeKind.ESCALATED, ChangeKind.REOPENED)
+#: Pauses by the breaker that are not told yet; and how long the trainer may take to hold.
+MAX_PAUSES = 20
+PAUSED_WITHIN_NS = 300 * 10**9
 #: A fault of the outbox is told once in this time.
 TELL_AGAIN_S = 60.0
 
@@ -53,6 +56,7 @@ class Alerting:
         self._pending: list[Delivery] = []
         self._told_s: float | None = None
         self._grave_at_once: dict[str, None] = {}
+        self._pauses: dict[str, tuple[int, int | None]] = {}  # finding of a trip -> its step, since when it is awaited
         #: Messages that were dropped because the outbox could not be used for too long; changes of a run given up long ago; messages
         #: whose evidence could not be collected.
         self.dropped = self.history = self.faults = 0
@@ -60,6 +64,10 @@ class Alerting:
     def take(self, record: Step | Event) -> None:
         """What ``watch`` has read or stored."""
         self.facts.take(record)
+        if isinstance(record, Event) and record.kind == "breaker" and record.data.get("decision") == "paused":
+            self._pauses[str(record.data.get("finding"))] = (record.step or 0, None)
+            while len(self._pauses) > MAX_PAUSES:
+                del self._pauses[next(iter(self._pauses))]
 
     def found(self, finding: Finding) -> None:
         """A new or changed finding."""
@@ -75,7 +83,8 @@ class Alerting:
         now = Now(self._clock.time_ns(), steady_ns)
         due: list[Delivery] = []
         for change in changes:
-            due += self._of_change(change, seen, now)
+            due += self._of_change(change, seen, now, incidents)
+        due += self._of_pauses(incidents, seen, now)
         for incident in incidents:
             self._policy.note(
                 incident.id, silenced_until_ns=incident.silenced_until_ns or 0, acknowledged_by=incident.acknowledged_by
@@ -118,6 +127,7 @@ class Alerting:
         return {
             "policy": self._policy.to_state(), "facts": self.facts.to_state(),
             "counts": [self.dropped, self.history, self.faults], "grave_at_once": list(self._grave_at_once),
+            "pauses": {finding: list(pause) for finding, pause in self._pauses.items()},
             "pending": [{"notice": one.notice.to_mapping(), "target": one.target} for one in self._pending],
         }  # fmt: skip
 
@@ -129,18 +139,35 @@ class Alerting:
         self._pending = [Delivery(Notice.from_mapping(one["notice"]), str(one["target"])) for one in state.get("pending", ())]
         self.dropped, self.history, self.faults = map(int, state.get("counts", (0, 0, 0)))
         self._grave_at_once = {str(identifier): None for identifier in state.get("grave_at_once", ())}
+        self._pauses = {str(finding): (int(step), since_ns) for finding, (step, since_ns) in state.get("pauses", {}).items()}
 
-    def _of_change(self, change: IncidentChange, seen: Seen, now: Now) -> list[Delivery]:
+    def _of_pauses(self, incidents: Sequence[Incident], seen: Seen, now: Now) -> list[Delivery]:
+        """Whoever was told of the trouble before the breaker paused the trainer is told that it holds now, once it does."""
+        due: list[Delivery] = []
+        for finding, (step, since_ns) in list(self._pauses.items()):
+            since_ns = now.steady_ns if since_ns is None else min(since_ns, now.steady_ns)
+            self._pauses[finding] = (step, since_ns)
+            incident = next((one for one in incidents if finding in one.finding_ids), None)
+            told = None if incident is None else self._policy.told_of(incident.id)
+            if now.steady_ns - since_ns > PAUSED_WITHIN_NS or (told is not None and told.verb is Verb.PAUSED):
+                del self._pauses[finding]
+            elif incident is not None and told is not None and self.facts.is_paused(now.wall_ns):
+                del self._pauses[finding]
+                change = IncidentChange(incident, ChangeKind.PAUSED, step, now.wall_ns, told.rule)
+                due += self._of_change(change, seen, now, incidents)
+        return due
+
+    def _of_change(self, change: IncidentChange, seen: Seen, now: Now, incidents: Sequence[Incident]) -> list[Delivery]:
         if self._is_history(change, seen, now):
             self.history += 1
             return []
         incident = change.incident
         try:
-            known = self.facts.known(incident, seen, now.wall_ns)
+            known = self.facts.known(incident, seen, now.wall_ns, incidents)
         except Exception as error:  # noqa: BLE001 (counted and said; a page without its evidence is better than none)
             self.faults += 1
             self._say(f"an alert says less than it could ({type(error).__name__}: {error})")
-            known = Known(last_step=seen.last_step)
+            known = Known(last_step=seen.last_step, others=incidents)
         notice = self._named(compose(change, known))
         return self._policy.take(
             notice, now, silenced_until_ns=incident.silenced_until_ns or 0, is_healed=change.is_healed, is_apart=change.is_apart

@@ -39,7 +39,7 @@ class Apprise:
             return Verdict(PERMANENT, "the address is none that apprise knows")
         types = apprise.NotifyType
         kind = {Severity.CRITICAL: types.FAILURE, Severity.WARNING: types.WARNING}.get(notice.severity, types.INFO)
-        if notice.kind is NoticeKind.RECOVERED:
+        if notice.kind is NoticeKind.RECOVERED and not notice.still_open:
             kind = types.SUCCESS
         lines = as_lines(message)
         try:

@@ -57,6 +57,6 @@ class Feishu:
 
 
 def _colour(notice: Notice) -> str:
-    if notice.kind is NoticeKind.RECOVERED:
+    if notice.kind is NoticeKind.RECOVERED and not notice.still_open:
         return "green"
     return {Severity.CRITICAL: "red", Severity.WARNING: "orange"}.get(notice.severity, "blue")

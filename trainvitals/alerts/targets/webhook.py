@@ -15,6 +15,7 @@ from trainvitals.alerts.words import Message
 MAX_BODY_BYTES = 20_000
 _TYPES = {
     NoticeKind.RECOVERED: "incident.resolved", NoticeKind.ACKNOWLEDGED: "incident.acknowledged",
+    NoticeKind.PAUSED: "incident.paused",
     NoticeKind.WATCH_SILENT: "watch.silent", NoticeKind.NOT_DELIVERED: "alert.not_delivered", NoticeKind.TEST: "alert.test",
 }  # fmt: skip
 _NODE_RULES = ("node_", "gpu_")
