@@ -47,8 +47,7 @@ def test_a_warning_never_hides_the_death_seconds_ago() -> None:
     found = verdict(run(damaged(), dead(), attempt_started_ns=NOW - 3 * S))
     assert found.word is VerdictWord.ATTENTION and found.incident_id == damaged().id
     assert found.headline == (
-        "the trainer ended after step 1,653: FloatingPointError (21:00:18 UTC); attempt 2 started from step 1,200. "
-        f"Still open: {DAMAGE}"
+        f"{DAMAGE}. Over: the trainer ended after step 1,653: FloatingPointError (21:00:18 UTC); attempt 2 started from step 1,200"
     )
     assert "Training itself is fine" not in found.decision and "before you need it" in found.decision
 
@@ -56,7 +55,7 @@ def test_a_warning_never_hides_the_death_seconds_ago() -> None:
 def test_minutes_later_the_warning_leads_and_the_death_stands_beside_it() -> None:
     found = verdict(run(damaged(), dead(300), attempt_started_ns=NOW - 300 * S))
     assert found.headline == DAMAGE
-    assert found.automatic.startswith("Over since 5 min") and "attempt 2 started from step 1,200" in found.automatic
+    assert found.automatic.startswith("Over for 5 min") and "attempt 2 started from step 1,200" in found.automatic
 
 
 def test_a_loss_that_came_back_by_itself_stands_beside_what_is_open_at_once() -> None:
@@ -64,7 +63,7 @@ def test_a_loss_that_came_back_by_itself_stands_beside_what_is_open_at_once() ->
     spike = incident("loss_spike", Severity.CRITICAL, "loss 1.85 → 6.35; back to 1.95", 90, 60)
     found = verdict(run(slow, spike, attempt=1, attempt_started_ns=NOW - 600 * S))
     assert (found.word, found.headline) == (VerdictWord.SLOW, "throughput 37 % below usual")
-    assert found.automatic == "Over since 1 min 0 s: loss 1.85 → 6.35; back to 1.95."
+    assert found.automatic == "Over for 1 min 0 s: loss 1.85 → 6.35; back to 1.95."
 
 
 def test_a_loss_that_is_sick_now_leads_and_the_death_stands_beside_it() -> None:
@@ -84,8 +83,8 @@ def test_recovered_speaks_of_the_gravest_that_is_over_and_counts_the_others() ->
     found = verdict(run(dead(40), damaged(1), nan, attempt_started_ns=NOW - 40 * S))
     assert found.word is VerdictWord.RECOVERED
     assert found.headline.startswith("the trainer ended after step 1,653")
-    assert found.headline.endswith("; attempt 2 started from step 1,200 (and 2 more incidents, over too)")
-    assert verdict(run(dead(40), damaged(1))).headline.endswith("(and 1 more incident, over too)")
+    assert found.headline.endswith("; attempt 2 started from step 1,200 (and 2 more, over too)")
+    assert verdict(run(dead(40), damaged(1))).headline.endswith("(and 1 more, over too)")
 
 
 def test_a_count_of_the_breaker_is_not_told_when_nothing_is_counted_any_more() -> None:
@@ -154,8 +153,8 @@ def test_a_death_that_is_one_incident_with_a_slow_node_is_over_when_only_the_nod
     found = verdict(run(both, findings=findings, attempt_started_ns=NOW - 3 * S))
     assert (found.word, found.tone) == (VerdictWord.ATTENTION, "warning"), "a word of its own sentence"
     assert found.headline == (
-        "the trainer ended after step 1,653: FloatingPointError (21:00:18 UTC); attempt 2 started from step 1,200. "
-        "Still open: throughput 37 % below usual"
+        "throughput 37 % below usual. Over: the trainer ended after step 1,653: FloatingPointError (21:00:18 UTC); attempt 2 started from step "
+        "1,200"
     )
     nothing_grave = [replace(findings[0], severity=Severity.INFO), findings[1]]
     assert verdict(run(both, findings=nothing_grave, attempt_started_ns=NOW - 3 * S)).word is VerdictWord.RECOVERED

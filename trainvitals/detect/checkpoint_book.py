@@ -163,5 +163,14 @@ def _first_reason(reasons: object) -> str:
     """The gravest: damaged numbers come before what else a look says."""
     if isinstance(reasons, (list, tuple)) and reasons:
         numbers = (one for one in reasons[:MAX_REASONS] if _tell_of_numbers([one]))
-        return printable(str(next(numbers, reasons[0])), MAX_REASON_CHARACTERS)
+        return _whole_clauses(str(next(numbers, reasons[0])))
     return ""
+
+
+def _whole_clauses(reason: str) -> str:
+    """Cut between two clauses: half of what to do ("delete that file if this step was") is worse than none of it."""
+    if len(reason) <= MAX_REASON_CHARACTERS:
+        return printable(reason, MAX_REASON_CHARACTERS)
+    kept = max(reason.rfind(mark, MAX_NAME_CHARACTERS // 2, MAX_REASON_CHARACTERS) for mark in ("; ", ": "))
+    whole_part = reason[:kept] if kept > 0 else reason[: MAX_REASON_CHARACTERS - 1] + "…"
+    return printable(whole_part, MAX_REASON_CHARACTERS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
@@ -21,6 +22,13 @@ SICK_PREFIXES = ("loss_", "grad_norm_", "resume_", "rank_loss_", "lr_schedule_",
 NOT_SICK_RULES = frozenset({"resume_behind"})
 #: How a death's message ends once the next start has closed it; the next start is told in its own words.
 _STARTED_AGAIN = "; the trainer was started again"
+#: True of when it was found: the pages say which checkpoint is the newest now. And what a launcher said before the cause was known.
+_OF_THEN = re.compile(r"; newest (?:verified|complete): step [0-9,]{1,20}", re.ASCII)
+_FIRST_TOLD = "; first told as: "
+#: Classes of causes that are no words of a person's.
+_CLASSES = {": numerics": ": NaN or infinite numbers"}
+#: An end closes with the start after it; both are told by clocks that may differ.
+_SLACK_NS = 10 * 10**9
 
 
 def main_incident(incidents: Sequence[Incident]) -> Incident | None:
@@ -62,8 +70,20 @@ def _part(incident: Incident, worst: Finding, members: Sequence[Finding], closed
     )  # fmt: skip
 
 
-def recovered(incidents: Sequence[Incident], now_ns: int) -> list[Incident]:
-    """Those that are over for less than half an hour, the gravest first, of equally grave ones the newest."""
+def title_words(incident: Incident) -> str:
+    """What an incident is called in a headline: its title without what was true only then."""
+    title = incident.title or incident.message or ", ".join(incident.rules)
+    head, told, said = _OF_THEN.sub("", title).partition(_FIRST_TOLD)
+    title = head + (_STARTED_AGAIN if told and said.endswith(_STARTED_AGAIN) else "")
+    for name, words in _CLASSES.items():
+        if title.endswith(name) or f"{name} (" in title or f"{name};" in title:
+            title = title.replace(name, words, 1)
+    return title
+
+
+def recovered(incidents: Sequence[Incident], now_ns: int, started_ns: int | None = None) -> list[Incident]:
+    """Those that are over for less than half an hour: the gravest first, of equally grave ones those that were not over before the running
+    start (at started_ns), then a death before others, then the newest."""
     over = [
         one
         for one in incidents
@@ -71,22 +91,31 @@ def recovered(incidents: Sequence[Incident], now_ns: int) -> list[Incident]:
         and one.severity.rank >= Severity.WARNING.rank
         and 0 <= now_ns - one.closed_at_ns <= RECOVERED_FOR_S * 1e9
     ]
-    return sorted(over, key=lambda one: (*_gravity(one), one.closed_at_ns or 0), reverse=True)
+
+    def order(one: Incident) -> tuple[int, bool, int, int]:
+        severity, kind = _gravity(one)
+        return severity, _is_of_start(one, started_ns), kind, one.closed_at_ns or 0
+
+    return sorted(over, key=order, reverse=True)
 
 
 def recovered_words(incident: Incident, goes_on: str, others: int) -> str:
     """What is over, how it goes on (``attempt 2 started from step 1,200``), and how many others are over too."""
-    title = incident.title or ", ".join(incident.rules)
+    title = title_words(incident)
     if goes_on:
         title = f"{title.removesuffix(_STARTED_AGAIN)}; {goes_on}"
-    return title + (f" (and {others:,} more incident{'s' if others != 1 else ''}, over too)" if others else "")
+    return title + (f" (and {others:,} more, over too)" if others else "")
 
 
 def goes_on_words(over: Incident, attempt: int | None, started_ns: int | None, from_step: int | None) -> str:
-    """``attempt 2 started from step 1,200`` when that came after what is over began; else empty."""
-    if started_ns is None or started_ns <= over.opened_at_ns or from_step is None:
+    """``attempt 2 started from step 1,200`` when that ended what is over; empty when it was over before, or began later."""
+    if started_ns is None or started_ns <= over.opened_at_ns or from_step is None or not _is_of_start(over, started_ns):
         return ""
     return f"attempt {attempt} started from step {from_step:,}"
+
+
+def _is_of_start(over: Incident, started_ns: int | None) -> bool:
+    return started_ns is None or over.closed_at_ns is None or over.closed_at_ns >= started_ns - _SLACK_NS
 
 
 def open_rules(incident: Incident | None, findings: Sequence[Finding]) -> set[str]:

@@ -182,7 +182,7 @@ def _finished(inputs: VerdictInputs, incident: Incident | None, rules: set[str],
         f"Look at it before anything is built on the last weights. {_way_back(inputs, 'Go back')}"
         if deciding.is_about_training(rules) else "Look at it before anything is built on this run's checkpoints."
     )  # fmt: skip
-    headline += f", but open at its end: {incident.title or ', '.join(incident.rules)}"
+    headline += f", but open at its end: {deciding.title_words(incident)}"
     return Verdict(VerdictWord.FINISHED, tone, headline, since_ns, _breaker(inputs, incident), todo, incident.id)
 
 
@@ -241,7 +241,7 @@ def _hung_by_time(inputs: VerdictInputs, is_watched: bool) -> Verdict | None:
 
 
 def _open(word: VerdictWord, incident: Incident, inputs: VerdictInputs, is_watched: bool, silent_s: float | None) -> Verdict:
-    headline = incident.title or incident.message or ", ".join(incident.rules)
+    headline = deciding.title_words(incident)
     if not is_watched:
         headline += f" (as known {span(silent_s)} ago: the watchdog is silent)" if silent_s is not None else " (no watchdog seen)"
     if word is VerdictWord.HUNG:
@@ -263,8 +263,9 @@ def _open(word: VerdictWord, incident: Incident, inputs: VerdictInputs, is_watch
 
 
 def _beside(found: Verdict, incident: Incident, inputs: VerdictInputs) -> Verdict:
-    """With what was worse than ``incident`` and is over: a death or a hang first while it is fresh, then beside it. A warning never hides it."""
-    worse = [one for one in deciding.recovered(inputs.incidents, inputs.now_ns) if one.severity.rank > incident.severity.rank]
+    """With what was worse than ``incident`` and is over: a fresh death or hang in the headline, behind what is open; later beside it."""
+    over = deciding.recovered(inputs.incidents, inputs.now_ns, inputs.attempt_started_ns)
+    worse = [one for one in over if one.severity.rank > incident.severity.rank]
     if not worse:
         return found
     gravest = worse[0]
@@ -276,10 +277,10 @@ def _beside(found: Verdict, incident: Incident, inputs: VerdictInputs) -> Verdic
     age_s = (inputs.now_ns - (gravest.closed_at_ns or 0)) / 1e9
     is_death = bool(set(gravest.rules) & (STOPPED_RULES | HUNG_RULES))
     if age_s > deciding.RECOVERED_LOUD_S or not is_death or found.word is VerdictWord.SICK:
-        return replace(found, automatic=f"{found.automatic} Over since {span(age_s)}: {words}.".strip())
+        return replace(found, automatic=f"{found.automatic} Over for {span(age_s)}: {words}.".strip())
     decision = found.decision.replace("Training itself is fine. Look at this", "Training goes on. Look at what is open")
     word = VerdictWord.ATTENTION if found.word is VerdictWord.SLOW else found.word
-    return replace(found, word=word, headline=f"{words}. Still open: {found.headline}", decision=decision)
+    return replace(found, word=word, headline=f"{found.headline}. Over: {words}", decision=decision)
 
 
 def _paused(inputs: VerdictInputs, incident: Incident | None) -> Verdict:
@@ -311,7 +312,7 @@ def _no_data(inputs: VerdictInputs, silent_s: float | None, incident: Incident |
 
 
 def _well(inputs: VerdictInputs) -> Verdict:
-    over = deciding.recovered(inputs.incidents, inputs.now_ns)
+    over = deciding.recovered(inputs.incidents, inputs.now_ns, inputs.attempt_started_ns)
     if over:
         gravest = over[0]
         is_fresh = inputs.now_ns - (gravest.closed_at_ns or 0) <= deciding.RECOVERED_LOUD_S * 1e9
