@@ -19,7 +19,7 @@ class Context(Stateful):
     """Where the run stands. The engine writes it, detectors read it.
 
     points: new points so far, over all attempts. loss: this point's loss if it is finite and believed, else None.
-    has_had_loss: a finite one was logged at all.
+    has_had_loss: a finite one was logged at all, or should have been by now.
     """
 
     STATE = (

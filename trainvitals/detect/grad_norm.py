@@ -17,7 +17,7 @@ RISING_LOSS_Z = 3.0
 SPREAD_FLOOR = 0.02  # of the log
 TAIL_QUANTILE = 0.95
 TAIL_FACTOR = 2.0
-LOG_SOLVED = math.log(0.01)  # the usual norm is this share of the one at the start
+LOG_SOLVED = math.log(1e-4)  # of the norm at the start; ordinary pre-training settles at a hundredth of it
 
 
 class GradNormDetector(FamilyDetector):
@@ -122,6 +122,23 @@ class GradNormDetector(FamilyDetector):
             self._accept(int(at), value + level)
         self._end(ending)
         self._window.reset()
+
+    def forget_since(self, first_step: int, step: Step) -> None:
+        """What was learnt since ``first_step`` was not usual after all; a rise that stands by now is told."""
+        newer = [item for item in self._history if item[0] >= first_step]
+        kept = [item for item in self._history if item[0] < first_step]
+        self._history.clear()
+        self._history.extend(kept)
+        self._window.reset(log for _, log in kept[-self._window.size :])
+        self._recent.clear()
+        norm = step.values.get("grad_norm")
+        if self._level is not None or norm is None or norm <= 0.0 or len(self._window) < self._min_points:
+            return
+        level = self._window.median()
+        limit = max(self._log_ratio, self._spread * max(self._window.sigma(), SPREAD_FLOOR))
+        hot = [int(at) for at, log in newer if log - level >= limit]
+        if len(hot) >= self._needed and math.log(norm) - level >= limit:
+            self._open(step, norm, level, hot[0], Severity.WARNING)
 
     def _accept(self, step: int, log: float) -> None:
         self._window.push(log)

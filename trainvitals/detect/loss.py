@@ -323,14 +323,15 @@ class LossDetector(FamilyDetector):
             self._medians.append(typical)
             self._follow_return(step, incident, typical)
             return
-        is_back = (typical - incident["level"]) / incident["sigma"] < self._clear_z or self.scale.is_negligible(typical)
+        is_back = (typical - incident["level"]) / incident["sigma"] < self._clear_z or self.scale.is_negligible_again(typical)
         if is_back and age >= 3:
-            self.habit.healed(self.points, incident)
+            if "loss_divergence" not in self.ledger.open:
+                self.habit.healed(self.points, incident)
             self._end_incident(f"; back to {format_value(typical)} at step {format_step(step.step)}")
             return
         self._judge_severity(typical)
         self._medians.append(typical)
-        if age >= self._page_after and not self.habit.has_healed(self.points, incident):
+        if age >= self._page_after:
             self._judge_recovery(incident, typical)
         ledger = self.ledger
         limit = self._rebase_shifted_after if "loss_divergence" not in ledger.open else self._rebase_diverged_after

@@ -15,35 +15,41 @@ POINTS = 10
 BACK_SHARE = 0.5  # of the rise
 NOISE_POINTS = 40
 NOISE_FACTOR = 5.0
+DENSE_IN_A_ROW = 40
+DENSE_POINTS = 400
+DENSE_SHARE = 0.4  # of early_excess: it has stood there for long
 
 
 class EarlyRiseDetector(FamilyDetector):
-    """``loss_drift`` of the first points of a sparse log, where no other rule speaks yet; many are only that long.
+    """``loss_drift`` of the first points, where no other rule speaks yet; many sparse logs are only that long.
 
-    Noise cannot do it: every one of the last ten points is high. Where every step is logged the other rules speak
-    before the learning rate has warmed up.
+    Noise cannot do it: every one of the last ten points is high. Where every step is logged it must have been so for longer,
+    and is looked at for longer: what went wrong there before it had a usual level would be its usual level.
     """
 
     family = "loss"
     rules = ("loss_drift",)
-    STATE = ("ledger", "_recent", "_changes", "_points", "_best", "_best_step", "_limit")
+    STATE = ("ledger", "_recent", "_changes", "_points", "_best", "_best_step", "_limit", "_far")
 
     def __init__(self, context: Context, tuned: Tuned, loss: LossDetector) -> None:
         super().__init__(context, tuned)
         drift = self.numbers["loss_drift"]
         self._loss = loss
         self._after = int(drift["early_points"])
-        self._ratio = 1.0 + drift["early_excess"] / drift["sensitivity"]
+        self._excess = drift["early_excess"] / drift["sensitivity"]
         self._recent: deque[float] = deque(maxlen=POINTS)
         self._changes: deque[float] = deque(maxlen=NOISE_POINTS)  # from point to point: noise without the trend
         self._points = 0
         self._best: float | None = None
         self._best_step = 0
         self._limit: float | None = None  # the finding is open until the median is below it
+        self._far = 0  # such points in a row
 
     def on_step(self, step: Step) -> None:
         value = self.context.loss
-        if value is None or (self._loss.is_warm and self._limit is None):
+        is_dense = self.context.gap_steps < SPARSE_GAP_STEPS
+        last = DENSE_POINTS if is_dense else 0
+        if value is None or (self._loss.is_warm and self._points >= last and self._limit is None):
             return
         self._points += 1
         if self._recent:
@@ -59,12 +65,13 @@ class EarlyRiseDetector(FamilyDetector):
         if self._best is None or middle < self._best:
             self._best, self._best_step = middle, step.step
             return
-        is_dense = self.context.gap_steps < SPARSE_GAP_STEPS
-        if self._points < self._after or self._best <= 0.0 or is_dense or self.context.is_silenced("loss_drift"):
+        if self._points < self._after or self._best <= 0.0 or self.context.is_silenced("loss_drift"):
             return
         noise = NOISE_FACTOR * MAD_TO_SIGMA / SQRT2 * median(self._changes)
-        is_far = middle > self._ratio * self._best and min(self._recent) > 0.5 * (1.0 + self._ratio) * self._best
-        if is_far and middle - self._best > noise:
+        rise = self._best * (DENSE_SHARE if is_dense else 1.0) * self._excess
+        is_far = middle > self._best + rise and min(self._recent) > self._best + 0.5 * rise
+        self._far = self._far + 1 if is_far and middle - self._best > noise else 0
+        if self._far >= (DENSE_IN_A_ROW if is_dense else 1) and self._loss.incident is None:
             message = f"loss {format_change(self._best, middle)} since step {format_step(self._best_step)}, before it has come to rest at all"
             self.ledger.open_finding(
                 "loss_drift", Severity.WARNING, message, first_step=self._best_step, value=middle, expected=self._best
@@ -73,6 +80,7 @@ class EarlyRiseDetector(FamilyDetector):
 
     def on_resume(self, from_step: int) -> None:
         self._recent.clear()
+        self._far = 0
         if self._limit is not None and from_step <= self._best_step:
             self._end("; the run went back before it")
 

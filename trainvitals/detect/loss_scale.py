@@ -5,6 +5,7 @@ from __future__ import annotations
 from trainvitals.detect.state import Stateful
 
 TWO_SIDED = 2.0
+AGAIN_SHARE = 0.5
 SMALLEST = 1e-6  # what a mean of 32-bit numbers of the usual size cannot tell from zero
 
 
@@ -27,7 +28,14 @@ class LossScale(Stateful):
 
     def is_negligible(self, value: float) -> bool:
         """Whether a loss is as good as zero for this run: what is memorised or solved jumps by factors and has nothing to lose."""
-        return self.is_unknown or abs(value) < SMALLEST or (self.start is not None and abs(value) < self._share * self.start)
+        return self._is_below(value, self._share)
+
+    def is_negligible_again(self, value: float) -> bool:
+        """Whether it is so far below that it does not come and go with the noise: one that was not may end by it."""
+        return self._is_below(value, AGAIN_SHARE * self._share)
+
+    def _is_below(self, value: float, share: float) -> bool:
+        return self.is_unknown or abs(value) < SMALLEST or (self.start is not None and abs(value) < share * self.start)
 
     def is_news(self, best: float) -> bool:
         """Whether a lasting rise over ``best`` can mean anything: lower must be better, and zero is no level to come back to."""

@@ -13,7 +13,9 @@ from trainvitals.records import Severity, Step
 
 MASK_FROM = 0.05  # a loss that was above this and is exactly 0.0 next did not get there by learning
 ALWAYS_LOGGED_POINTS = 64
-NEVER_FINITE_POINTS = 20  # from the first point on, before it is critical
+#: A replay buffer is full by then: from the first point on, before it is critical.
+NEVER_FINITE_POINTS = 20
+NEVER_FINITE_S = 600.0
 LARGEST = 1e100  # sums and ratios of such losses stay finite
 
 
@@ -32,6 +34,7 @@ class NonFiniteDetector(FamilyDetector):
         "_logged",
         "_last_positive",
         "_first_bad",
+        "_first_bad_ns",
     )
 
     def __init__(self, context: Context, tuned: Tuned) -> None:
@@ -51,6 +54,7 @@ class NonFiniteDetector(FamilyDetector):
         self._logged = 0
         self._last_positive: float | None = None
         self._first_bad = 0
+        self._first_bad_ns: int | None = None
 
     def on_step(self, step: Step) -> None:
         context = self.context
@@ -106,15 +110,17 @@ class NonFiniteDetector(FamilyDetector):
         context, ledger = self.context, self.ledger
         context.loss_is_bad = True
         if self._in_a_row == 0 and "loss_nonfinite" not in ledger.open:
-            self._first_bad = step.step
+            self._first_bad, self._first_bad_ns = step.step, step.time_ns
         self._in_a_row = max(self._in_a_row + 1, weight)
         self._finite_in_a_row = 0
         self._seen_at.append(context.points)
         seen = self._seen_at
         often = len(seen) == seen.maxlen and seen[0] > context.points - self._window
         is_critical = self._in_a_row >= self._critical_in_a_row or often
-        if not context.has_had_loss and self._in_a_row < NEVER_FINITE_POINTS:
+        if not context.has_had_loss and not self._is_overdue(step):
             is_critical = False  # nothing is trained until a replay buffer is full; nothing is lost either
+        elif is_critical:
+            context.has_had_loss = True
         severity = Severity.CRITICAL if is_critical else Severity.WARNING
         data = {"in_a_row": self._in_a_row}
         first = format_step(self._first_bad)
@@ -128,6 +134,11 @@ class NonFiniteDetector(FamilyDetector):
                 else f"{len(seen)} times in {self._window:,} points"
             )
             ledger.escalate("loss_nonfinite", severity, f"loss is {what} since step {first}, {times}", data=data)
+
+    def _is_overdue(self, step: Step) -> bool:
+        """Whether a run that had no finite loss yet should have one by now."""
+        waited_s = 0.0 if step.time_ns is None or self._first_bad_ns is None else (step.time_ns - self._first_bad_ns) / 1e9
+        return self._in_a_row >= NEVER_FINITE_POINTS or waited_s >= NEVER_FINITE_S
 
     def _finite(self, loss: float) -> None:
         self._in_a_row = 0
