@@ -8,7 +8,7 @@ import streamlit as st
 from pages._shared.components import fact_list, live_chart
 from pages._shared.frame import head_fragment
 from pages._shared.notes import add_note, sent_note
-from pages._shared.state import WAITING, Look, look, refresh_s, the_poller, theme
+from pages._shared.state import Look, look, refresh_s, the_poller, theme, waiting
 from pages._shared.story import tell_finding, tell_note
 from pages._shared.text import plain
 from trainvitals.charts.checkpoints import describe
@@ -131,7 +131,7 @@ def tools(seen: Look) -> None:
 
 def chart(seen: Look) -> None:
     if seen.run.last_step is None:
-        st.text(WAITING)
+        st.text(waiting(seen.run))
         return
     choice = controls(seen.run)
     by, span = choice.by, choice.span

@@ -4,7 +4,7 @@ import streamlit as st
 
 from pages._shared.components import check_list, checkpoint_strip, kpi_row, live_chart, node_wall
 from pages._shared.frame import head
-from pages._shared.state import WAITING, Look, look, refresh_s, the_poller, theme
+from pages._shared.state import Look, look, refresh_s, the_poller, theme, waiting
 from pages._shared.text import plain
 from trainvitals.charts.checkpoints import strip
 from trainvitals.charts.nodes import wall_payload
@@ -37,7 +37,7 @@ def chart(seen: Look) -> bool:
     if seen.run.last_step is None:
         with st.container(key="tv-head-chart"):
             st.text("Curves")
-        st.text(WAITING)
+        st.text(waiting(seen.run))
         return False
     with st.container(key="tv-head-chart"):
         title = window_title(seen.run, WINDOW_S, seen.now_ns)

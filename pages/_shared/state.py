@@ -7,6 +7,7 @@ import streamlit as st
 from trainvitals.web.alerts_view import AlertsView
 from trainvitals.web.poller import Poller
 from trainvitals.web.process import StartError, alert_peer, poller
+from trainvitals.web.told_troubles import LOG
 from trainvitals.web.view import RunView, Snapshot
 
 RUN_KEY = "tv_run"
@@ -14,6 +15,12 @@ WAITING = (
     "Waiting for the first step. The curves begin by themselves as soon as the trainer logs one.\n"
     "If it trains already: are the log globs and the run directory in trainvitals.toml the trainer's own?"
 )
+UNREAD = "No step is read yet: the log is found and grows, and no known format fits its lines (docs/formats.md)."
+
+
+def waiting(run: RunView) -> str:
+    """What stands in the curves' place before the first step."""
+    return UNREAD if LOG in run.troubles else WAITING
 
 
 @dataclass(frozen=True)

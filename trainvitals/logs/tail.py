@@ -10,6 +10,7 @@ import glob
 import os
 import stat
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
@@ -57,6 +58,13 @@ class _Stream:
         self.silent_since_s, self.silences = 0.0, 0  # the end was met then; how many lengths of its silence were told
         self.events: EventFileReader | None = None  # the file is one of TensorBoard's
         self.chunk_bytes = _CHUNK_BYTES
+        self.lines, self.has_steps = 0, False  # lines read before the first step
+
+    def count(self, data: bytes, found: Sequence[Step | Event]) -> None:
+        """How much is read while it tells no step."""
+        if not self.has_steps and self.events is None:
+            self.lines += data.count(b"\n")
+            self.has_steps = any(isinstance(record, Step) for record in found)
 
     def pace(self, took_ns: int) -> None:
         """Read less at once of a log that took so much work, so that a poll can end in time; more again when it is quick."""
@@ -116,16 +124,20 @@ class LogSource:
     @property
     def counters(self) -> dict[str, int]:
         """What happened to the files, and what was left out of them."""
-        total = dict(self._counts)
+        total = Counter(self._counts)
         for counts in (self._past, *(stream.parser.counters for stream in self._streams.values())):
-            for name, count in counts.items():
-                total[name] = total.get(name, 0) + count
-        return total
+            total.update(counts)
+        return dict(total)
 
     @property
     def paths(self) -> list[str]:
         """The logs that are followed."""
         return sorted(self._streams)
+
+    @property
+    def without_steps(self) -> list[tuple[str, int, str | None]]:
+        """(path, lines read, format if one was found) of the logs in which no step was read so far."""
+        return [(one.path, one.lines, one.parser.format) for one in self._streams.values() if not one.has_steps and one.lines]
 
     def poll(self, max_bytes: int = 4 << 20) -> list[tuple[str, Step | Event]]:
         """Read at most about ``max_bytes`` and return the records with the path of their log."""
@@ -279,7 +291,9 @@ class LogSource:
                     stream.quiet_since_s = None
                     stream.has_news = True
                     stream.parser.mtime_ns = stream.cursor.mtime_ns
-                    records.extend((stream.path, record) for record in stream.parser.feed(stream.text_of(data)))
+                    found = stream.parser.feed(stream.text_of(data))
+                    stream.count(data, found)
+                    records.extend((stream.path, record) for record in found)
                     stream.pace(time.thread_time_ns() - began_ns)
                     if time.thread_time_ns() > self._until_ns:
                         return 0
@@ -341,7 +355,7 @@ class LogSource:
 
     def _finish(self, cursor: Cursor) -> None:
         self._finished[cursor.identity] = cursor.fingerprint()
-        while len(self._finished) > _MAX_FINISHED:
+        if len(self._finished) > _MAX_FINISHED:
             del self._finished[next(iter(self._finished))]
         if len(self._verified) > _MAX_FINISHED:
             self._verified.clear()
@@ -356,6 +370,7 @@ class LogSource:
                     "cursor": stream.cursor.to_state(),
                     "parser": stream.parser.to_state(),
                     "events": stream.events.to_state() if stream.events is not None else None,
+                    "read": [stream.lines, stream.has_steps],
                 }
                 for path, stream in self._streams.items()
             ],
@@ -367,9 +382,7 @@ class LogSource:
     def restore(self, state: dict[str, Any]) -> None:
         """Continue exactly where ``to_state`` was taken, also when files were rotated since."""
         if state.get("version") != 1:
-            raise InputError(
-                f"The kept positions in the logs have version {state.get('version')!r}; this program knows version 1."
-            )
+            raise InputError(f"The kept positions in the logs have version {state.get('version')!r}, not 1, which is known here.")
         self.close()
         self._streams = {}
         for saved in state["streams"]:
@@ -377,6 +390,7 @@ class LogSource:
             parser.restore(saved["parser"])
             stream = _Stream(saved["path"], parser, Cursor.from_state(saved["cursor"]))
             stream.is_restored = True
+            stream.lines, stream.has_steps = saved.get("read", (0, parser.format is not None))
             if saved.get("events") is not None:
                 stream.events = EventFileReader()
                 stream.events.restore(saved["events"])

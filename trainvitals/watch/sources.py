@@ -22,27 +22,16 @@ from trainvitals.logs.tail import LogSource
 from trainvitals.records import Event, Step
 from trainvitals.settings import RunSettings
 from trainvitals.watch.times import dated
+from trainvitals.watch.unread_log import reading_digest, unread_words
 
 HOOK_FILE = "metrics.rank00000.jsonl"
 #: What the supervisor of the trainer did, in the hook's form of lines.
 SUPERVISOR_FILE = "supervisor.events.jsonl"
 #: What only the watchdog may say: from a trainer's file it is a message.
-OWN_KINDS = frozenset(
-    {
-        "finding",
-        "incident",
-        "breaker",
-        "checkpoint",
-        "verification",
-        "postmortem",
-        "pointer",
-        "pin",
-        "room",
-        "supervisor",
-        "acknowledgement",
-        "silence",
-    }
-)
+OWN_KINDS = frozenset({
+    "finding", "incident", "breaker", "checkpoint", "verification", "postmortem", "pointer", "pin", "room", "supervisor",
+    "acknowledgement", "silence",
+})  # fmt: skip
 #: More starts than this within a minute are no restarts: two trainers write one file.
 STARTS_PER_MINUTE = 20
 MINUTE_S = 60.0
@@ -92,6 +81,7 @@ class RunSources:
         self._clock = clock
         self._processes = processes
         self._max_bytes = max_bytes
+        self._reading = reading_digest(run.log_format, custom)
         self._book = AttemptBook(run.dir)
         self._hook_path = Path(run.dir) / HOOK_FILE
         self._hook = LogSource([glob.escape(str(self._hook_path))], "hook", "UTC", clock)
@@ -147,6 +137,11 @@ class RunSources:
             for name, count in source.counters.items():
                 total[name] = total.get(name, 0) + count
         return total
+
+    @property
+    def unread(self) -> str:
+        """A sentence while logs grow that tell no step, and nothing else told one either; "" else."""
+        return "" if self._current or self.steps_from == "hook" else unread_words(self._log.without_steps)
 
     def poll(self) -> list[Step | Event]:
         """New records, oldest first within each file. Empty when nothing is new."""
@@ -358,6 +353,7 @@ class RunSources:
             "last_seen_ns": self._last_seen_ns,
             "step_times": self._step_times,
             "current": self._current,
+            "reading": self._reading,
             "hook_seen": self._hook_seen,
             "process": None if process is None else list(astuple(process)),
             "promised": [asdict(entry) for entry in self._book.promised.values()],
@@ -366,7 +362,8 @@ class RunSources:
     def restore(self, state: Mapping[str, Any]) -> None:
         """Go on exactly where ``to_state`` was taken."""
         self._hook.restore(state["hook"])
-        self._log.restore(state["log"])
+        if state["current"] or state.get("reading") == self._reading:  # else: what told no step may tell some in another format
+            self._log.restore(state["log"])
         if "supervisor" in state:
             self._supervisor.restore(state["supervisor"])
         self._numbers = dict(state["numbers"])

@@ -127,8 +127,7 @@ class Watchdog:
 
     def _go_on_from(self, blob: bytes | None, checkpoints: bytes | None) -> None:
         if blob is None:
-            self._take_up_notes()
-            return
+            return self._take_up_notes()
         try:
             self._take_up(unpacked(blob), unpacked(checkpoints) if checkpoints else None)
         except KEPT_ERRORS as error:
@@ -272,10 +271,10 @@ class Watchdog:
         troubles = [
             ("metadata", self._metadata.flush()), ("pauses", self._pauses.trouble), ("audit", self._audit.trouble),
             ("requests", self._requests.trouble), ("control", self._adapter.trouble), ("incidents", self._incidents.trouble), ("signed requests", self._far.trouble),
-            ("attempts", self._sources.trouble), ("flapping", self._sources.flapping()), ("copy of the state", self._road.trouble),
+            ("attempts", self._sources.trouble), ("flapping", self._sources.flapping()), ("log", self._sources.unread), ("copy of the state", self._road.trouble),
         ]  # fmt: skip
         for source, trouble in self._troubles.news(troubles):
-            self.note(trouble, f"trouble with {source}")
+            self.note(trouble, f"trouble with {source}", trouble=source)
             self._out.announce(trouble)
 
     def note(self, text: str, subject: str = "watch", **data: Any) -> None:
@@ -345,9 +344,10 @@ class Watchdog:
         self._found(self._guarded(lambda: self._engine.update(event)), now_ns)
 
     def _take_scan(self, scan: Scan, now_ns: int) -> None:
-        if scan.error and scan.error != self._scan_error:
-            self.note(f"cannot look at the checkpoints: {scan.error}")
-        self._scan_error = scan.error
+        if scan.error != self._scan_error:
+            text = f"cannot look at the checkpoints: {scan.error}" if scan.error else "the checkpoints can be looked at again"
+            self.note(text, "look", trouble="checkpoints", is_over=not scan.error)
+            self._scan_error = scan.error
         if scan.state is not None:
             self._safe.scanned(scan.known)
         if scan.state is not None and (scan.reports or self._checkpoint_state is None):

@@ -13,7 +13,16 @@ import pandas as pd
 from trainvitals.incidents.deciding import apart
 from trainvitals.incidents.symptoms import leading_rule, onset_step
 from trainvitals.incidents.triage import DATA_WINDOW_STEPS, Evidence, triage
-from trainvitals.incidents.verdict import STOPPED_RULES, ControlFacts, Verdict, VerdictInputs, VerdictWord, main_incident, verdict
+from trainvitals.incidents.verdict import (
+    STOPPED_RULES,
+    WATCH_SILENT_S,
+    ControlFacts,
+    Verdict,
+    VerdictInputs,
+    VerdictWord,
+    main_incident,
+    verdict,
+)  # fmt: skip
 from trainvitals.records import (
     CheckpointReport,
     Event,
@@ -39,6 +48,7 @@ from trainvitals.web.spool import SpoolNumbers
 from trainvitals.web.starts import StartReader
 from trainvitals.web.supervisor_view import supervisor_view
 from trainvitals.web.supervisor_words import with_restart
+from trainvitals.web.told_troubles import told_troubles, with_unread_log
 from trainvitals.web.validation import ValidationReader
 from trainvitals.web.view import AttemptView, Check, ControlView, MetricNow, RunView, Then
 
@@ -129,8 +139,10 @@ def run_view(
     )
     steps_per_s = 1 / speed.step_s if speed.step_s else None
     remaining = run.total_steps - last.step if run.total_steps and last else 0
+    troubles = told_troubles(facts.events)
+    is_watched = seen_ns is not None and (now_ns - seen_ns) / 1e9 <= WATCH_SILENT_S
     found = told_in(
-        verdict(inputs),
+        with_unread_log(verdict(inputs), troubles, inputs.last_step, is_watched=is_watched),
         newest_death(facts.events, attempt.number, inputs.last_step_time_ns) if attempt else None,
         reading_words(run, facts.findings, facts.incidents, inputs.attempt, now_ns),
         inputs.attempt,
@@ -189,7 +201,7 @@ def run_view(
         findings=facts.findings,
         events=facts.events,
         control_history=tuple(sorted([*facts.control, *requests], key=lambda event: event.time_ns or 0)),
-        not_watched=not_watched(run, control, facts, nodes, seen_ns, now_ns, settings, spool),
+        not_watched=not_watched(run, control, facts, nodes, seen_ns, now_ns, settings, spool, troubles),
         reading=reading_health(lost, facts.events),
         configurations=made_of,
         validations=(validations or ValidationReader()).of(store, run.name, now_ns),
@@ -204,6 +216,7 @@ def run_view(
             store, run.name, attempts, facts.findings, stored.history, stored.checks, [one.attempt for one in made_of], now_ns
         ),
         thens=past,
+        troubles=troubles,
     )
 
 

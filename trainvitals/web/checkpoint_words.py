@@ -14,6 +14,7 @@ from trainvitals.incidents.suspect import is_about_weights
 from trainvitals.records import CheckpointReport, CheckpointState, ContentProof, ResumeChoice, VerificationLevel
 from trainvitals.web import format as fmt
 from trainvitals.web.death import Line
+from trainvitals.web.told_troubles import CHECKPOINTS
 from trainvitals.web.view import RunView, SaveTime, Start
 
 #: Rows of the table, and reasons why a newer one is not recommended, that are shown at once.
@@ -145,7 +146,10 @@ def _choice_line(run: RunView, choice: ResumeChoice) -> Line | None:
 
 
 def restart_note(run: RunView) -> str:
-    """The first of them that must not happen, in a few words; empty when a restart would do the right thing, or nothing is known."""
+    """The first of them that must not happen, in a few words; empty when a restart would do the right thing, or nothing is known.
+    Before it, that nobody looks: what stands here is then of before."""
+    if CHECKPOINTS in run.troubles:
+        return "⚠ they cannot be looked at now: what you see is of before"
     for line in choice_lines(run):
         if line.tone == "critical":
             return f"▲ {line.label} {line.value.split('; the newest')[0].rstrip('.')}"

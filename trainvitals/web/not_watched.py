@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 from trainvitals.incidents.verdict import WATCH_SILENT_S, span
 from trainvitals.records import CheckpointState, NodeSample, VerificationLevel
@@ -10,6 +11,7 @@ from trainvitals.settings import RunSettings, Settings
 from trainvitals.web.facts import Facts
 from trainvitals.web.node_list import NEVER_NS
 from trainvitals.web.spool import NO_SPOOL, SpoolNumbers
+from trainvitals.web.told_troubles import CHECKPOINTS, LOG
 from trainvitals.web.view import ControlView
 
 #: Longest piece of foreign text in a sentence.
@@ -25,6 +27,7 @@ def not_watched(
     now_ns: int,
     settings: Settings,
     spool: SpoolNumbers = NO_SPOOL,
+    troubles: Mapping[str, str] = MappingProxyType({}),
 ) -> tuple[str, ...]:
     """Sentences without a full stop, the gravest first."""
     lines: list[str] = []
@@ -47,6 +50,10 @@ def not_watched(
         lines.append("breaker in dry-run: it says what it would do and pauses nothing")
     elif control.state == "not_wired":
         lines.append("breaker armed but not wired")
+    if LOG in troubles:
+        lines.append("the log: no step is read in it (no format that is known; docs/formats.md)")
+    if CHECKPOINTS in troubles:
+        lines.append("the checkpoints: they cannot be looked at now")
     if not run.checkpoints:
         lines.append("no checkpoint directory is set")
     elif not facts.checkpoints:

@@ -124,7 +124,7 @@ class RunView:
     recommendation with its reasons. card: how well the run saves, point by point. starts: what each start went on from.
     pause: whether a pause would save first, and why. settings.breaker: the mode in force, as the watchdog tells it;
     breaker_of_settings: what the settings file says. supervisor: what whoever starts the trainer does. thens: incident id -> what was
-    measured in it.
+    measured in it. troubles: what the watchdog cannot do now, by what it is about (``told_troubles``).
     """
 
     settings: RunSettings
@@ -165,6 +165,7 @@ class RunView:
     breaker_of_settings: str = ""
     supervisor: SupervisorView = field(default_factory=SupervisorView)
     thens: Mapping[str, Then] = field(default_factory=dict)
+    troubles: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
