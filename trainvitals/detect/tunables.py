@@ -190,11 +190,11 @@ _TABLE: dict[str, dict[str, Tunable]] = {
         "floor_s": Tunable(60.0, "s", "the deadline is never shorter"),
         "median_factor": Tunable(10.0, "factor", "times the usual time between steps"),
         "longest_factor": Tunable(1.5, "factor", "times the longest time between steps of the last 2,000"),
-        "cap_s": Tunable(1800.0, "s", "the deadline is never longer, unless the run has waited that long in two different hundreds of the last 2,000 gaps"),
+        "cap_s": Tunable(1800.0, "s", "the deadline is never longer, unless the run has waited that long in two different hundreds of the last 2,000 gaps, or every tenth time"),
         "first_step_s": Tunable(1800.0, "s", "deadline of the first step after a start or a pause, and of an announced phase never seen before"),
         "phase_factor": Tunable(3.0, "factor", "times the longest such phase so far, while an evaluation or checkpoint is announced"),
         "critical_factor": Tunable(2.0, "factor", "times the deadline: critical"),
-        "min_points": Tunable(16, "gaps", "times between steps before they count; first_step_s until then"),
+        "min_points": Tunable(16, "gaps", "times between steps before they count; until then first_step_s, or longest_factor times what the run has needed"),
     },
     "time_limit_near": {
         "warning_s": Tunable(900.0, "s", "from this long before the job's time limit on it is a warning"),
