@@ -14,12 +14,12 @@ def step(number: int, loss: float, grad_norm: float) -> Step:
     return Step(number, time_ns=number * SECOND_NS, values={"loss": loss, "grad_norm": grad_norm}, attempt=1)
 
 
-def run(note: Event, note_at: int, ramp: range, last: int) -> list[Finding]:
-    """Loss 2 and grad norm 1 that go to 8 and 6 over ``ramp`` and stay."""
+def run(note: Event, note_at: int, ramp: range, last: int, by: float = 6.0) -> list[Finding]:
+    """Loss 2 and grad norm 1 that rise by ``by`` and five sixths of it over ``ramp`` and stay."""
     noise, engine, found = random.Random(1), Engine("run"), []
     for number in range(1, last + 1):
         share = min(1.0, max(0.0, (number - ramp.start) / len(ramp)))
-        found += engine.update(step(number, 2 + 6 * share + noise.gauss(0, 0.02), 1 + 5 * share + noise.gauss(0, 0.02)))
+        found += engine.update(step(number, 2 + by * share + noise.gauss(0, 0.02), 1 + by * 5 / 6 * share + noise.gauss(0, 0.02)))
         if number == note_at:
             found += engine.update(note)
     newest = {one.id: one for one in found}
@@ -31,7 +31,7 @@ def note(at: int) -> Event:
 
 
 def test_a_ramp_under_a_note_is_told_neither_then_nor_when_the_note_ends() -> None:
-    assert run(note(800), 800, range(800, 920), 2000) == []
+    assert run(note(800), 800, range(800, 920), 2000, by=0.18) == []
 
 
 def test_a_note_after_the_fact_ends_the_grad_norms_finding_too_and_says_so() -> None:

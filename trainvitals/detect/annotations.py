@@ -43,6 +43,8 @@ CHANGES: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "nodes": ("throughput_drop", "straggler", "rank_silent"),
     }
 )
+#: What these do to a loss has an end: a blow-up is told all the same (``note_bounds``).
+BOUNDED_CHANGES = ("data_mix", "context_length")
 #: No pattern means these: they must be named.
 _ONLY_BY_NAME = frozenset({"loss_nonfinite", "breaker_trip", "pause_not_honoured", "run_dead", "restart_failed", "restart_loop"})
 MAX_PATTERNS = 100

@@ -28,6 +28,7 @@ from trainvitals.detect.loss_trend import LossTrendDetector
 from trainvitals.detect.lr import LrDetector
 from trainvitals.detect.lr_schedule import Schedule
 from trainvitals.detect.nonfinite import NonFiniteDetector
+from trainvitals.detect.note_bounds import NoteBoundsDetector
 from trainvitals.detect.pause import PauseDetector
 from trainvitals.detect.ranks import RankDetector
 from trainvitals.detect.rebound import ReboundDetector
@@ -44,6 +45,7 @@ LATE_POINTS = 5  # more than this many backward steps in a row are a resume that
 STEPS_WHILE_PAUSED = 2  # lines that were under way when the trainer paused; more mean that it goes on
 GAPS_KEPT = 9
 MAX_NOTES = 20
+MAX_CHANGE_CHARACTERS = 32
 NOTE_SLACK_POINTS = 20  # an onset is an estimate: this little before a note it is explained by it
 USUAL_POINTS = 63
 USUAL_METRICS = ("lr", "tokens_per_s", "samples_per_s", "tflops_per_gpu", "step_time_s", "mfu")
@@ -58,7 +60,7 @@ class Engine(Stateful):
     """
 
     STATE = (
-        "_context", "_nonfinite", "_loss", "_shift", "_trend", "_early", "_drop", "_rebound", "_grad_norm", "_throughput", "_stall",
+        "_context", "_nonfinite", "_loss", "_shift", "_trend", "_early", "_drop", "_rebound", "_grad_norm", "_note_bounds", "_throughput", "_stall",
         "_liveness", "_faults", "_supervisor", "_config_change", "_resume_check", "_lr", "_ranks", "_pause", "_saves", "_checkpoints", "_breaker", "_late", "_is_starting", "_resume_step", "_gaps", "_paused_steps", "_usual", "_notes",
     )  # fmt: skip
 
@@ -80,6 +82,7 @@ class Engine(Stateful):
         self._drop = LossDropDetector(context, tuned, self._loss)
         self._rebound = ReboundDetector(context, tuned, self._loss)
         self._grad_norm = GradNormDetector(context, tuned, self._loss)
+        self._note_bounds = NoteBoundsDetector(context, tuned, self._loss, self._grad_norm)
         self._throughput = ThroughputDetector(context, tuned)
         self._stall = StallDetector(context, tuned)
         self._liveness = LivenessDetector(context, tuned)
@@ -98,7 +101,7 @@ class Engine(Stateful):
         # gone on from is asked before the saves forget it.
         self._detectors: tuple[FamilyDetector, ...] = (
             self._nonfinite, self._drop, self._loss, self._shift, self._trend, self._early, self._rebound, self._grad_norm,
-            self._throughput, self._stall, self._liveness, self._faults, self._supervisor, self._config_change, self._resume_check, self._lr,
+            self._note_bounds, self._throughput, self._stall, self._liveness, self._faults, self._supervisor, self._config_change, self._resume_check, self._lr,
             self._ranks, self._pause, self._checkpoints, self._saves, self._breaker,
         )  # fmt: skip
         self._late: list[dict[str, Any]] = []
@@ -302,7 +305,8 @@ class Engine(Stateful):
         if step is None:
             context.silence(rules, points)
             return True
-        self._notes = [*self._notes, {"step": step, "rules": rules, "points": points}][-MAX_NOTES:]
+        about = {"change": str(data.get("change"))[:MAX_CHANGE_CHARACTERS], "named": rules_of({"rules": data.get("rules")}, self.rules)}
+        self._notes = [*self._notes, {"step": step, "rules": rules, "points": points, **about}][-MAX_NOTES:]
         if step > context.step:
             return False
         # What had begun before is not explained by it.
@@ -324,8 +328,9 @@ class Engine(Stateful):
         for note in self._notes:
             if before < note["step"] <= step.step:
                 self._context.silence(note["rules"], note["points"])
+                about = {name: note.get(name) for name in ("rules", "change", "named")}  # a note of an older state has not all
                 for detector in self._detectors:
-                    found += detector.update(Event("annotation", step.time_ns, step=note["step"], data={"rules": note["rules"]}))
+                    found += detector.update(Event("annotation", step.time_ns, step=note["step"], data=about))
         return found
 
     # -- state ----------------------------------------------------------------------------------------------------
