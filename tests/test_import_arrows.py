@@ -36,7 +36,7 @@ MAY_IMPORT = {
     "watch": BASE
     | {"access", "settings", "attempts", "control", "logs", "detect", "checkpoints", "store", "incidents", "alerts"},
     "supervisor": BASE | {"settings", "settings_sections", "attempts", "control", "logs", "checkpoints", "store", "incidents"},
-    "doctor": BASE | {"settings", "settings_sections", "control", "store", "alerts", "hook.filesystem"},
+    "doctor": BASE | {"settings", "settings_sections", "control", "store", "alerts", "logs", "hook.filesystem"},
     "charts": BASE | {"incidents"},
     "web": BASE | {"access", "settings", "control", "store", "incidents", "charts", "alerts"},
     "demo": BASE | {"hook", "control", "checkpoints", "store"},

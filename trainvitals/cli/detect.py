@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterator
 
 from trainvitals.cli.contents import names_instead
-from trainvitals.cli.parse import FORMAT_HELP, custom_formats, read_log
+from trainvitals.cli.parse import FORMAT_HELP, OWN_FORMAT, custom_formats, read_log
 from trainvitals.detect.engine import Engine
 from trainvitals.errors import InputError
 from trainvitals.records import Event, Finding, Severity, Step, to_json_number
@@ -48,7 +48,7 @@ def run(args: argparse.Namespace) -> int:
             sys.stdout.write(_line(found))
     if not counts["steps"] and not counts["findings"]:
         shown = "standard input" if args.file == "-" else args.file
-        names = names_instead(args.file) or "Check the file, or name its --format."
+        names = names_instead(args.file) or f"Check the file, or name its --format. {OWN_FORMAT}."
         raise InputError(f"{shown} holds no training step in a format that is known. {names}")
     for found in newest.values():
         sys.stdout.write(_line(found))

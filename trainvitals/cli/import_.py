@@ -15,7 +15,7 @@ from trainvitals import settings as settings_module
 from trainvitals.attempts import hold_watch_lock
 from trainvitals.cli.contents import names_instead
 from trainvitals.cli.import_files import Inputs, find_inputs, text_size
-from trainvitals.cli.parse import FORMAT_HELP
+from trainvitals.cli.parse import FORMAT_HELP, OWN_FORMAT
 from trainvitals.clock import Clock, SystemClock
 from trainvitals.detect.findings import format_count
 from trainvitals.errors import InputError, SettingsError, StoreUnavailable
@@ -81,7 +81,9 @@ def run(options: argparse.Namespace) -> int:
         how = f"it was read as {found}" if found else "no known format was recognised"
         _say(f"no training step in {name}; {how}. {names_instead(name)}".rstrip())
     if importer.empty and not counts.steps and not counts.events:
-        raise InputError("No file holds a training step in a format that is known. Check the files, or name their --format.")
+        raise InputError(
+            f"No file holds a training step in a format that is known. Check the files, or name their --format. {OWN_FORMAT}."
+        )
     told = {"run": run_settings.name, "files": list(inputs.sizes), **vars(counts), "refused": refused}
     sys.stdout.write(json.dumps(told) + "\n")
     if refused:

@@ -43,6 +43,8 @@ _BINARY_MAGIC = (
 )
 
 
+#: What to do with a log that no grammar knows.
+OWN_FORMAT = "Write a [formats.NAME] table for its lines (docs/formats.md) and name it: --config FILE --format NAME"
 FORMAT_HELP = "grammar: auto (found by itself, also when it changes inside the file) or a name of docs/formats.md"
 
 
@@ -79,9 +81,9 @@ def run(args: argparse.Namespace) -> int:
             print(f"trainvitals parse: {args.file}: {left_out}.", file=sys.stderr)  # noqa: T201
     if steps == 0:
         format = parser.format if parser is not None else None
-        found = f"; it was read as {format}" if format else "; no known format was recognised"
+        found = f"; it was read as {format}" if format else f"; no known format was recognised. {OWN_FORMAT}"
         shown = "standard input" if args.file == "-" else args.file
-        print(f"trainvitals parse: no training step in {shown}{found}.", file=sys.stderr)  # noqa: T201
+        print(f"trainvitals parse: no training step in {shown}{found}".rstrip(".") + ".", file=sys.stderr)  # noqa: T201
     return 0
 
 

@@ -17,6 +17,7 @@ from trainvitals.control.request_keys import read_keys
 from trainvitals.control.view import SILENT_AFTER_S, describe
 from trainvitals.doctor import places
 from trainvitals.doctor.check import Checkup, Finding, fault, ok, warning
+from trainvitals.doctor.log_format import log_format
 from trainvitals.errors import ControlError, InputError
 from trainvitals.settings import RunSettings, Settings
 
@@ -38,6 +39,7 @@ def checkups(settings: Settings, run: RunSettings, clock: Clock) -> list[Checkup
         "watch": lambda: watch(run, clock),
         "supervisor": lambda: supervisor(run),
         "logs": lambda: logs(run, clock),
+        "log format": lambda: log_format(settings, run, clock),
         "checkpoints": lambda: checkpoints(settings, run),
     }
     here = [Checkup(name, run.name, partial(_if_here, run, look)) for name, look in looks.items()]
@@ -80,10 +82,11 @@ def hook(run: RunSettings, clock: Clock) -> Iterator[Finding]:
     try:
         found = path.stat()
     except FileNotFoundError:
-        if run.steps_from == "hook":
-            yield fault(f"there is no {path}, and steps_from = hook", "put the recorder into the trainer: docs/hook.md.")
-        elif not run.logs:
-            yield fault("neither a hook's file nor logs: there is nothing to read steps from", "name logs, or see docs/hook.md.")
+        if run.steps_from == "hook" or not run.logs:
+            text = f"there is no {path}, and {'steps_from = hook' if run.logs else 'no logs are named'}: no step can be read"
+            advice = "put the recorder into the trainer (docs/hook.md), or name logs."
+            started = _has_begun(run) or read_status(run.dir) is not None
+            yield fault(text, advice) if started else warning(text, f"before the first start it is right; else {advice}")
         else:
             yield ok("none; the steps come from the log")
         return
