@@ -122,6 +122,10 @@ class RunSources:
         """Number of the newest attempt, 0 before the first."""
         return self._current
 
+    def path_of(self, attempt: int | None) -> str:
+        """The file that tells of an attempt, "" when that is not known any more."""
+        return next((key.rpartition("#")[0] for key, number in self._numbers.items() if number == attempt), "")
+
     @property
     def steps_from(self) -> str:
         """``hook`` or ``log``: where the steps come from now."""
@@ -247,10 +251,9 @@ class RunSources:
             return
         try:
             self._book.keep_promises()
+            self.trouble = ""
         except InputError as error:
             self.trouble = f"{error} {NUMBERED}"
-        else:
-            self.trouble = ""
 
     def _number(self, key: str, started_ns: int, first_step: int | None, source: str) -> int:
         """A full disk or a vanished directory must not end the watch: the number is promised and written later."""

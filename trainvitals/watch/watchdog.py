@@ -46,6 +46,7 @@ from trainvitals.watch.safe_checkpoint import SafeCheckpoint
 from trainvitals.watch.sources import RunSources
 from trainvitals.watch.store_gone import StoreGone
 from trainvitals.watch.store_road import StoreRoad
+from trainvitals.watch.trainer_clocks import TrainerClocks
 from trainvitals.watch.troubles import Troubles
 
 
@@ -79,8 +80,8 @@ class Watchdog:
         self._trips = Trips(breaker)
         self._last_step: int | None = None
         self._last_step_ns: int | None = None
-        self._alive_ns: int | None = None  # of the newest step, as ``_written_ns``
-        self._caught_up_s: float | None = None  # when everything there was had been read
+        self._clocks = TrainerClocks(clock)
+        self._alive_ns: int | None = None  # when the newest step was written, by our clock
         self._heart = Beat(run.name, node, store, clock, settings.watch.heartbeat_s)
         self._started = (clock.time_ns(), clock.monotonic_s())
         self._scan_error = ""
@@ -155,6 +156,7 @@ class Watchdog:
         self._adapter.restore(state.get("adapter", {}))
         self._requests.restore(state.get("people", {}))
         self._mode.restore(state.get("breaker_mode", {}))
+        self._clocks.restore(state.get("clocks", {}))
         for data in state.get("checkpoint_findings", {}).values():  # an earlier version's, found again under another id
             old = finding_from_mapping(data)
             self._found([replace(old, is_open=False, last_step=old.first_step)], self._clock.time_ns())
@@ -193,8 +195,9 @@ class Watchdog:
         if (gone := self._gone.look()) is not None:
             self._read_again(gone)
         self._incidents.keep(self._steady_ns())
-        looked_s = self._clock.monotonic_s()
         records = self._sources.poll()
+        newest = {one.attempt: one.time_ns for one in records if isinstance(one, Step) and one.time_ns and not one.time_estimated}
+        self._clocks.looked((self._sources.path_of(attempt), time_ns) for attempt, time_ns in newest.items())
         for record in records:
             self._take(record)
         now_ns = self._clock.time_ns()
@@ -215,7 +218,7 @@ class Watchdog:
         for decision in self._breaker.log_events(self._engine.take_breaker_log(), self._sources.attempt, now_ns):
             self._out.add_event(decision)
         is_behind = self._sources.is_behind
-        self._caught_up_s = None if is_behind else looked_s
+        self._clocks.caught_up(not is_behind)
         if not is_behind:  # a log that never falls silent must not hide a stall
             self._found(self._guarded(lambda: self._engine.tick(self._steady_ns())), now_ns)
             self._take_postmortem(now_ns)
@@ -261,12 +264,6 @@ class Watchdog:
         """The time as the detectors see it pass: a wall clock that is set while we run is neither a stall nor the end of one."""
         return self._started[0] + round((self._clock.monotonic_s() - self._started[1]) * 1e9)
 
-    def _written_ns(self, time_ns: int | None) -> int | None:
-        """When a record of the last look was written, at the earliest: a trainer whose clock is behind ours is no history."""
-        if time_ns is None or self._caught_up_s is None:
-            return time_ns
-        return max(time_ns, self._clock.time_ns() - round((self._clock.monotonic_s() - self._caught_up_s) * 1e9))
-
     def _tell_trouble(self) -> None:
         troubles = [
             ("metadata", self._metadata.flush()), ("pauses", self._pauses.trouble), ("audit", self._audit.trouble),
@@ -293,7 +290,7 @@ class Watchdog:
             self.counters.dropped_metrics += len(dropped_metrics(record))
             self._out.add_point(step_point(self._run.name, record, step_time_ns(time_ns, record.step), record.time_estimated))
             before, self._last_step, self._last_step_ns = self._last_step, record.step, time_ns
-            self._alive_ns = self._written_ns(time_ns)
+            self._alive_ns = self._clocks.written_ns(self._sources.path_of(record.attempt), time_ns)
             is_last = 0 < self._run.total_steps <= record.step and (before is None or before < self._run.total_steps)
         else:
             self.counters.take(record)
@@ -327,7 +324,8 @@ class Watchdog:
             self._safe.found(finding, taken.incident)
             self._deaths.found(finding, taken.event_ns)
             if finding.rule == "breaker_trip":
-                self._trips.add(replace(finding, time_ns=self._written_ns(finding.time_ns)))
+                written_ns = self._clocks.written_ns(self._sources.path_of(finding.attempt), finding.time_ns)
+                self._trips.add(replace(finding, time_ns=written_ns))
 
     def _take_postmortem(self, now_ns: int) -> None:
         """What the ends of all logs said of a death, when they have been read."""
@@ -396,5 +394,6 @@ class Watchdog:
             "breaker_mode": self._mode.to_state(),
             "far": self._far.to_state(),
             "beat_ns": self._heart.last_ns,
+            "clocks": self._clocks.to_state(),
         }
         return packed(state)
