@@ -117,7 +117,14 @@ _REASONS: tuple[tuple[str, Told], ...] = (
         rf",? ?(?:but )?only {_STEP} of {_STEP} quiet points have passed since the start or resume",
         _plain(r"启动或恢复后只过了 \1 个平稳点（需 \2 个）"),
     ),
-    (rf",? ?(?:but )?{_STEP} automatic pauses in 24 h are the limit \({_STEP}\)", _plain(r"24 小时内已自动暂停 \1 次（上限 \2）")),
+    (
+        rf",? ?(?:but )?{_STEP} of {_STEP} automatic pauses of the last 24 h are used: it only alerts now; next one at ([0-9:]{{5}}) UTC",
+        _plain(r"24 小时内已自动暂停 \1 次（上限 \2），现在只告警；\3 UTC 起可再次暂停"),
+    ),
+    (
+        rf",? ?(?:but )?{_STEP} of {_STEP} automatic pauses of the last 24 h are used: it only alerts now",
+        _plain(r"24 小时内已自动暂停 \1 次（上限 \2），现在只告警"),
+    ),
     (rf"\(at step {_STEP}\)", _plain(r"（截至第 \1 步）")),
 )  # fmt: skip
 _BREAKER: tuple[tuple[str, Told], ...] = (

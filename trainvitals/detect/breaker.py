@@ -7,10 +7,12 @@ to pause. Evidence: docs/detection.md.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from typing import Any, Literal, Protocol
 
 DAY_NS = 86_400_000_000_000
+MAX_TIME_NS = 10**20  # whoever tells a time beyond it (year 5138) tells none
 MIN_EXCESS = 0.01  # of the level; a run that has made little progress must not trip on its own noise
 NO_PROGRESS_EXCESS = 0.10  # of the level; counts as lost progress in a run whose loss never fell below its first
 ANY_SHARE_FACTOR = 2  # twice as many points trip whatever their share of the peak
@@ -105,11 +107,21 @@ class BreakerState:
 @dataclass(frozen=True)
 class Decision:
     """``pause``: trip now. ``hold``: it would, but something forbids it. ``alert``: N anomalous points in a row, told once.
-    ``count``: on the way. ``none``: nothing to see. is_repeated: a hold because this incident has tripped already."""
+    ``count``: on the way. ``none``: nothing to see. is_repeated: a hold because this incident has tripped already.
+    obstacle: what holds it, in a word: another one is another decision."""
 
     decision: Literal["none", "count", "alert", "hold", "pause"]
     reason: str = ""
     is_repeated: bool = False
+    obstacle: str = field(default="", compare=False)
+
+
+@dataclass(frozen=True)
+class Obstacle:
+    """What forbids a pause now. kind: ``cool_down``, ``start``, ``warm_up`` or ``day``. words: a clause, also of what is left."""
+
+    kind: str
+    words: str
 
 
 def started(state: BreakerState) -> BreakerState:
@@ -136,9 +148,9 @@ def decide(state: BreakerState, seen: Seen, limits: BreakerLimits) -> tuple[Brea
         return state, _progress(state, limits)
     if state.is_latched:
         return state, Decision("hold", f"{cause}; already tripped for this incident", is_repeated=True)
-    forbidden = _forbidden(state, seen, limits, is_nonfinite)
-    if forbidden:
-        return state, Decision("hold", f"{cause}, but {forbidden}")
+    forbidden = obstacle(state, limits, seen.time_ns, is_lr_rising=seen.is_lr_rising, is_nonfinite=is_nonfinite)
+    if forbidden is not None:
+        return state, Decision("hold", f"{cause}, but {forbidden.words}", obstacle=forbidden.kind)
     kept = tuple(at for at in state.pauses_ns if _is_today(at, seen.time_ns))
     return replace(state, is_latched=True, pauses_ns=(*kept, seen.time_ns)), Decision("pause", cause)
 
@@ -196,17 +208,33 @@ def _cause(state: BreakerState, seen: Seen, limits: BreakerLimits) -> tuple[str 
     return None, False
 
 
-def _forbidden(state: BreakerState, seen: Seen, limits: BreakerLimits, is_nonfinite: bool) -> str:
+def obstacle(
+    state: BreakerState, limits: BreakerLimits, now_ns: int | None, *, is_lr_rising: bool, is_nonfinite: bool = False
+) -> Obstacle | None:
+    """What forbids a pause now, whether or not there is a cause for one; of several the one that lasts longest comes first."""
+    today = [at for at in state.pauses_ns if _is_today(at, now_ns)]
+    if len(today) >= limits.pauses_per_day:
+        return Obstacle("day", _used_up(today, limits.pauses_per_day))
     if state.cool_down > 0:
-        return f"a person paused or resumed; disarmed for {state.cool_down} more points"
+        return Obstacle("cool_down", f"a person paused or resumed; disarmed for {state.cool_down} more points")
     if not is_nonfinite and state.since_start <= limits.quiet_start_points:
-        return f"only {state.since_start} of {limits.quiet_start_points} quiet points have passed since the start or resume"
-    if not is_nonfinite and seen.is_lr_rising:
-        return "the learning rate is still being warmed up"
-    today = sum(1 for at in state.pauses_ns if _is_today(at, seen.time_ns))
-    if today >= limits.pauses_per_day:
-        return f"{today} automatic pauses in 24 h are the limit ({limits.pauses_per_day})"
-    return ""
+        quiet = limits.quiet_start_points
+        return Obstacle("start", f"only {state.since_start} of {quiet} quiet points have passed since the start or resume")
+    if not is_nonfinite and is_lr_rising:
+        return Obstacle("warm_up", "the learning rate is still being warmed up")
+    return None
+
+
+def _used_up(today: list[int | None], limit: int) -> str:
+    """The limit of a day, and when there is a pause again: as soon as the oldest of those that fill it is a day old."""
+    if limit <= 0:
+        return "automatic pauses are switched off ([breaker] pauses_per_day = 0)"
+    used = f"{len(today)} of {limit} automatic pauses of the last 24 h are used: it only alerts now"
+    times = sorted(at for at in today if at is not None)
+    over = len(today) - limit  # more than one must grow old where the limit was lowered
+    if len(times) < len(today) or not -MAX_TIME_NS < times[over] < MAX_TIME_NS:
+        return used
+    return f"{used}; next one at {datetime.fromtimestamp((times[over] + DAY_NS) // 10**9, UTC):%H:%M} UTC"
 
 
 def _is_today(at_ns: int | None, now_ns: int | None) -> bool:

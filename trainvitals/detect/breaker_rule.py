@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 
 from trainvitals.detect.base import FamilyDetector, Tuned
@@ -14,6 +15,7 @@ from trainvitals.detect.breaker import (
     Seen,
     decide,
     handled_by_person,
+    obstacle,
     started,
 )
 from trainvitals.detect.findings import Context, format_step
@@ -23,10 +25,15 @@ from trainvitals.records import Event, Severity, Step
 
 LR_POINTS = 20
 LR_RISE = 1.001
-#: Of one decision after another the first is logged, then one of its kind in so many points; trips, alerts and holds always.
+#: Of one decision after another the first is logged, then one of its kind in so many points, because what is left becomes less; trips,
+#: alerts, holds and what holds always.
 LOGGED_EVERY_POINTS = 20
 MAX_LOGGED = 50
 AUTOMATIC = ("breaker", "trainvitals", "watch")
+#: Of these the reason counts points; another one stays what it is and is logged once.
+COUNTING = ("cool_down", "start")
+#: What a trainer answers to a request that pauses and resumes nothing.
+NO_PAUSE = ("checkpoint", "failed", "expired")
 
 
 class BreakerDetector(FamilyDetector):
@@ -39,7 +46,7 @@ class BreakerDetector(FamilyDetector):
     family = "breaker"
     rules = ("breaker_trip", "breaker_alert")
     STATE: ClassVar[tuple[str, ...]] = (
-        "ledger", "_lr", "_is_warmed_up", "_stored", "_stored_decision", "logged", "_logged_kind", "_logged_at",
+        "ledger", "_lr", "_is_warmed_up", "_stored", "_stored_decision", "logged", "_logged_kind", "_logged_at", "_is_lr_rising", "_is_pause_wanted",
     )  # fmt: skip
 
     def __init__(self, context: Context, tuned: Tuned, loss: LossDetector, limits: BreakerLimits) -> None:
@@ -56,6 +63,16 @@ class BreakerDetector(FamilyDetector):
         self.logged: list[dict[str, Any]] = []
         self._logged_kind = "none"
         self._logged_at = -LOGGED_EVERY_POINTS
+        self._is_lr_rising = False
+        self._is_pause_wanted = False
+
+    def hold(self) -> str:
+        """What forbids a pause now, a clause; "" when nothing does. A loss that is not a number pauses in a quiet start all the same."""
+        forbidden = obstacle(self._state, self._limits, self.context.time_ns, is_lr_rising=self._is_lr_rising)
+        if forbidden is not None:
+            return forbidden.words
+        until = self.context.silences.get("loss_spike", -1) - self.context.points
+        return "" if until < 0 else f"a note explains the loss for {until + 1} more points, unless it blows up"
 
     @property
     def _stored(self) -> dict[str, Any]:
@@ -78,7 +95,7 @@ class BreakerDetector(FamilyDetector):
         if lr is not None:
             self._lr.append(lr)
         context, loss = self.context, self._loss
-        is_lr_rising = self._is_warming_up()
+        is_lr_rising = self._is_lr_rising = self._is_warming_up()
         kind: Literal["finite", "nonfinite", "missing"] = "finite" if context.loss is not None else "missing"
         seen = Seen(
             "nonfinite" if context.loss_is_bad and context.has_had_loss else kind,
@@ -119,8 +136,7 @@ class BreakerDetector(FamilyDetector):
     def on_event(self, event: Event) -> None:
         data = event.data
         if event.kind == "control":
-            by = str(data.get("by") or data.get("source") or event.source).lower()
-            is_person = data.get("desired") in ("pause", "paused", "resume", "run", "running") and not by.startswith(AUTOMATIC)
+            is_person = self._is_persons(data, event.source)
         else:
             # A trainer that leaves a pause was let go by a person: the breaker never resumes.
             is_person = event.kind == "phase" and data.get("phase") == "paused" and data.get("state") == "end"
@@ -128,6 +144,21 @@ class BreakerDetector(FamilyDetector):
             self._state = handled_by_person(self._state, self._limits)
         elif event.kind == "attempt_start":
             self._state = started(self._state)
+
+    def _is_persons(self, data: Mapping[str, Any], source: str) -> bool:
+        """Whether somebody paused or resumed. Who asks for a checkpoint asks, by the way, for what the run does anyhow."""
+        by = str(data.get("by") or data.get("source") or source).lower()
+        desired, state = data.get("desired"), data.get("state")
+        was_wanted = self._is_pause_wanted or self.context.is_paused
+        if desired in ("pause", "paused"):
+            self._is_pause_wanted = True
+        elif desired in ("resume", "run", "running"):
+            self._is_pause_wanted = False
+            if state in NO_PAUSE or (state == "requested" and not was_wanted):
+                return False
+        else:
+            return False
+        return state != "checkpoint" and not by.startswith(AUTOMATIC)
 
     def _is_anomalous(self) -> bool:
         context, loss = self.context, self._loss
@@ -144,12 +175,14 @@ class BreakerDetector(FamilyDetector):
         """Keep what changed for whoever writes it down (``take_log``)."""
         decision = self.decision
         is_after_trip = decision.is_repeated or (self._state.is_latched and decision.decision == "count")
-        if decision.decision == self._logged_kind or is_after_trip:
+        kind = f"{decision.decision}/{decision.obstacle}".removesuffix("/")
+        is_counting = decision.decision == "count" or decision.obstacle in COUNTING
+        if is_after_trip or (kind == self._logged_kind and not is_counting):
             return
-        is_weighty = decision.decision in ("pause", "alert", "hold")
+        is_weighty = decision.decision in ("pause", "alert", "hold") and kind != self._logged_kind
         if not is_weighty and self.context.points - self._logged_at < LOGGED_EVERY_POINTS:
             return
-        self._logged_kind, self._logged_at = decision.decision, self.context.points
+        self._logged_kind, self._logged_at = kind, self.context.points
         reason = decision.reason or "nothing is counted any more: the loss is usual"
         entry = {"step": step.step, "time_ns": step.time_ns, "decision": decision.decision, "reason": reason}
         self.logged = [*self.logged, entry][-MAX_LOGGED:]
@@ -168,7 +201,7 @@ class BreakerDetector(FamilyDetector):
 
     def _incident(self) -> IncidentSeen | None:
         incident, loss = self._loss.incident, self._loss
-        if incident is None or incident.get("is_return") or loss.habit.has_healed(loss.points, incident):
+        if incident is None or incident.get("is_return"):
             return None
         has_progress = loss.initial is not None and loss.initial > incident["level"]
         return IncidentSeen(

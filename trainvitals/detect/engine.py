@@ -130,6 +130,10 @@ class Engine(Stateful):
         """The breaker's evaluation of the newest point, with its reason."""
         return self._breaker.decision
 
+    def breaker_hold(self) -> str:
+        """What forbids the breaker to pause now, a clause; "" when nothing does."""
+        return self._breaker.hold()
+
     def take_breaker_log(self) -> list[dict[str, Any]]:
         """What changed in the breaker's decision since the last call: ``{"step", "time_ns", "decision", "reason"}``, oldest first."""
         return self._breaker.take_log()
@@ -305,7 +309,10 @@ class Engine(Stateful):
         if step is None:
             context.silence(rules, points)
             return True
-        about = {"change": str(data.get("change"))[:MAX_CHANGE_CHARACTERS], "named": rules_of({"rules": data.get("rules")}, self.rules)}
+        about = {
+            "change": str(data.get("change"))[:MAX_CHANGE_CHARACTERS],
+            "named": rules_of({"rules": data.get("rules")}, self.rules),
+        }
         self._notes = [*self._notes, {"step": step, "rules": rules, "points": points, **about}][-MAX_NOTES:]
         if step > context.step:
             return False
