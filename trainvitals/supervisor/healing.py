@@ -12,6 +12,7 @@ from trainvitals.clock import Clock
 from trainvitals.errors import InputError
 from trainvitals.records import CheckpointState, VerificationLevel
 from trainvitals.settings import RunSettings, SupervisorSettings
+from trainvitals.supervisor import knowledge
 from trainvitals.supervisor.history import History, Start
 from trainvitals.supervisor.recovery import Look, lacking, phases, remaining_s
 from trainvitals.supervisor.running import Running
@@ -61,12 +62,12 @@ class Healing:
         if self._clock.monotonic_s() < self._due_s:
             return
         self._due_s = self._clock.monotonic_s() + LOOK_EVERY_S
-        missing = lacking(
-            Look(
-                peak, start.last_step, self._settings.recovered_steps, history.curve, list(running.progress.losses),
-                history.usual_rate, running.progress.rate_beyond(peak), self._verified_step(start), start.resume_step,
-            )
+        look = Look(
+            peak, start.last_step, self._settings.recovered_steps, history.curve, list(running.progress.losses),
+            history.usual_rate, running.progress.rate_beyond(peak), self._verified_step(start), start.resume_step,
+            knowledge.open_critical(self._run.dir),
         )  # fmt: skip
+        missing = lacking(look)
         if not missing:
             self._recovered_ns = now_ns
             yield (

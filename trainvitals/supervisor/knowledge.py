@@ -67,6 +67,14 @@ def of_pages(run_dir: str) -> Known:
     return Known(tuple(listed), tuple(findings))
 
 
+def open_critical(run_dir: str) -> str:
+    """Title of a critical incident that the run's watchdog has open, the newest; "" = none, or it wrote none."""
+    listed = kept_pages.incidents_of(_page(Path(run_dir) / "incidents" / "index.json"))
+    grave = [one for one in listed if one.is_open and one.severity is Severity.CRITICAL]
+    newest = max(grave, key=lambda one: one.opened_at_ns, default=None)
+    return "" if newest is None else (newest.title or ", ".join(newest.rules))[:300]
+
+
 def _page(path: Path) -> dict[str, Any]:
     """Never blocks on a pipe, never follows a link, never reads more than a page has."""
     try:

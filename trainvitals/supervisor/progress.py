@@ -7,6 +7,7 @@ import math
 import os
 import stat
 from collections import deque
+from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
 
@@ -15,6 +16,7 @@ from trainvitals.logs.grammars.hook_jsonl import HookJsonl
 from trainvitals.logs.tail import LogSource
 from trainvitals.logs.times import LineTimes
 from trainvitals.records import Event, Step
+from trainvitals.supervisor.loss_memory import LossMemory
 
 HOOK_FILE = "metrics.rank00000.jsonl"
 MAX_BYTES_A_LOOK = 4 << 20
@@ -48,10 +50,15 @@ class Progress:
         self.nonfinite_step: int | None = None
         self.end_reason = ""
         self.bad_lines = 0
-        self.losses: deque[tuple[int, float]] = deque(maxlen=WINDOW)
+        self.memory = LossMemory()
         self._rates: deque[tuple[int, float]] = deque(maxlen=WINDOW)
         self._saves_s: deque[float] = deque(maxlen=WINDOW)
         self._save_began_ns: int | None = None
+
+    @property
+    def losses(self) -> Sequence[tuple[int, float]]:
+        """The newest (step, loss), finite ones."""
+        return self.memory.newest
 
     def look(self) -> bool:
         """Whether more may be waiting. Raises nothing: what cannot be read is silence, and silence ends at a deadline."""
@@ -144,7 +151,7 @@ class Progress:
             self.nonfinite_step = record.step if self.nonfinite_step is None else self.nonfinite_step
         elif loss is not None:
             self.nonfinite_step = None  # it came back
-            self.losses.append((record.step, loss))
+            self.memory.add(record.step, loss)
         rate = next((record.values[name] for name in _RATES if name in record.values), None)
         if rate is None and record.values.get("step_time_s"):
             rate = 1 / record.values["step_time_s"]

@@ -89,7 +89,7 @@ class Look:
     """What is known when somebody asks whether the run is as it was before it died. None = not known.
 
     peak_step: highest step before. last_step: now. old_curve, new_curve: (step, loss). old_rate, new_rate: throughput.
-    verified_step: newest verified checkpoint that this start saved.
+    verified_step: newest verified checkpoint that this start saved. open_incident: title of a critical one that is open, "" = none.
     """
 
     peak_step: int | None
@@ -101,6 +101,7 @@ class Look:
     new_rate: float | None = None
     verified_step: int | None = None
     resumed_step: int | None = None
+    open_incident: str = ""
 
 
 def lacking(look: Look) -> tuple[str, ...]:
@@ -111,14 +112,11 @@ def lacking(look: Look) -> tuple[str, ...]:
     if beyond < look.steps_beyond:
         missing.append(f"{max(0, look.steps_beyond - beyond):,} steps until {look.steps_beyond:,} beyond step {peak:,}")
     new = [loss for step, loss in look.new_curve if step > peak]
-    old = sorted(loss for _, loss in look.old_curve)
+    old = [loss for _, loss in look.old_curve]
     if beyond >= look.steps_beyond and old and not new:
         missing.append("no finite loss beyond the old steps")
-    elif old and new:
-        middle = median(old)
-        limit = max(old[min(len(old) - 1, round(0.9 * len(old)))], middle + LOSS_SLACK * abs(middle))
-        if median(new) > limit:
-            missing.append(f"the loss {median(new):.4g} is above its old level {middle:.4g}")
+    elif old and new and median(new) > _limit(old):
+        missing.append(f"the loss {median(new):.4g} is above its old level {median(old):.4g}")
     if look.old_rate is not None and beyond >= look.steps_beyond:
         if look.new_rate is None:
             missing.append("the throughput is not known yet")
@@ -126,4 +124,16 @@ def lacking(look: Look) -> tuple[str, ...]:
             missing.append(f"the throughput is {look.new_rate / look.old_rate:.0%} of what it was")
     if look.verified_step is None or look.verified_step <= (look.resumed_step if look.resumed_step is not None else -1):
         missing.append("no checkpoint of this start is verified yet")
+    if look.open_incident:
+        missing.append(f"a critical incident is open: {look.open_incident}")
     return tuple(missing)
+
+
+def is_level(curve: Sequence[tuple[int, float]], before: Sequence[tuple[int, float]]) -> bool:
+    """Whether the losses of ``curve`` are not above those of ``before``; neither is empty."""
+    return median(loss for _, loss in curve) <= _limit([loss for _, loss in before])
+
+
+def _limit(losses: Sequence[float]) -> float:
+    ordered, middle = sorted(losses), median(losses)
+    return max(ordered[min(len(ordered) - 1, round(0.9 * len(ordered)))], middle + LOSS_SLACK * abs(middle))

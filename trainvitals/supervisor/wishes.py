@@ -18,7 +18,9 @@ from trainvitals.settings import RunSettings
 from trainvitals.supervisor.choice import named
 from trainvitals.supervisor.command import checked_skip
 from trainvitals.supervisor.history import History, Start, Wish
+from trainvitals.supervisor.loss_memory import LEAST
 from trainvitals.supervisor.progress import Progress
+from trainvitals.supervisor.recovery import is_level
 
 #: A way back that nobody took for so long was asked of the run as it was then, not as it is now.
 STALE_S = 600.0
@@ -151,11 +153,14 @@ def _answer(
 def after_end(history: History, progress: Progress, start: Start) -> History:
     """With the highest step there was, and the curve that a recovery must come back to: that of healthy steps only."""
     peak = max((one for one in (history.peak_step, start.last_step) if one is not None), default=None)
-    until = start.safe_step if start.kind in ("numerics", "rollback") else None
-    if start.kind == "rollback" and history.wish is not None:
-        until = None if start.last_step is None else min(start.last_step, until if until is not None else start.last_step)
-    healthy = tuple((step, loss) for step, loss in progress.losses if until is None or step <= until)
-    is_usual = len(healthy) >= 5 and (not history.curve or start.caught_up_ns is not None or history.peak_step is None)
+    was_bad = start.kind in ("numerics", "rollback")
+    # Of a start that had to be left, what stood after the safe checkpoint is no level to come back to; without one nothing is.
+    healthy = (
+        progress.memory.until(start.safe_step if start.safe_step is not None else -1) if was_bad else progress.memory.until(None)
+    )
+    is_usual = len(healthy) >= LEAST and (not history.curve or start.caught_up_ns is not None or history.peak_step is None)
+    if is_usual and was_bad and history.curve:  # it may have gone on from weights that were damaged before
+        is_usual = is_level(healthy, history.curve)
     rate = progress.rate_beyond(None)
     return replace(
         history,

@@ -88,6 +88,8 @@ def recovery_words(run: RunView, now_ns: int) -> str:
     if seen.recovered_ns is not None:
         when = fmt.moment(seen.recovered_ns, run.settings.log_timezone, now_ns=now_ns)
         why = seen.recovered_text.removeprefix("recovered: ")
+        if run.verdict.tone not in ("ok", "info"):  # a word of then would read as if what came since were over
+            return f"It had recovered at {when}; since then: {run.verdict.word.value}."
         return f"Recovered at {when}: {why}." if why else f"Recovered at {when}."
     if seen.lacking:
         return f"Recovering; still lacking: {'; '.join(seen.lacking)}."
