@@ -14,10 +14,12 @@ from trainvitals.control.rollback import rollback_commands
 from trainvitals.web import format as fmt
 from trainvitals.web.actions import ACTIONS, Outcome, ask, go_back
 from trainvitals.web.control_words import CHECKPOINT_MEANING, has_choice_of_pause, pause_meaning, resume_meaning
+from trainvitals.web.doubt import doubt_words
 from trainvitals.web.present import possible_actions, rollback_cost
 
 OUTCOME_KEY = "tv_outcome"
 
+ANYWAY = "Tick the box to go back to it all the same."
 #: What stands at the choice -> ``how`` of the request.
 HOW = {
     "As the trainer is set: it holds; with a limit it parks when that is reached": None,
@@ -141,6 +143,11 @@ def _submit_back(run_name: str, to: str, nonce: str) -> None:
         st.session_state[OUTCOME_KEY] = Outcome(False, "Say who you are and why: both are kept with the request.")
         return
     poller = the_poller()
+    now = poller.snapshot().run(run_name)  # a checkpoint may have become suspect since the dialog was opened
+    doubt = doubt_words(to, now.suspects) if now is not None else ""
+    if doubt and not st.session_state.get("tv_back_anyway"):
+        st.session_state[OUTCOME_KEY] = Outcome(False, f"Nothing was asked: {doubt} {ANYWAY}")
+        return
     outcome = go_back(poller.settings, run_name, to, by, reason)
     st.session_state[OUTCOME_KEY] = outcome
     if outcome.is_done:
@@ -160,9 +167,13 @@ def _go_back_form(seen: Look, to: str, step: str) -> None:
         "with it."
     )
     nonce = f"{seen.run.name}/rollback/{to}/{seen.now_ns}"
+    doubt = doubt_words(to, seen.run.suspects)
     with st.form("tv_back_form", border=False):
         who_field("Who asks", "tv_back_who")
         st.text_area("Why", key="tv_back_reason", max_chars=2000, height=80, placeholder="what you saw; a ticket number")
+        if doubt or (outcome is not None and ANYWAY in outcome.sentence):
+            st.text(doubt)
+            st.checkbox("Go back to it all the same", key="tv_back_anyway")
         st.form_submit_button(
             plain(f"Go back to step {step}"), type="primary", on_click=_submit_back, args=(seen.run.name, to, nonce)
         )

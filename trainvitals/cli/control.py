@@ -13,7 +13,7 @@ from pathlib import Path
 
 from trainvitals.checkpoints import inspect
 from trainvitals.checkpoints.files import fault
-from trainvitals.cli import far_rollback
+from trainvitals.cli import far_rollback, rollback_doubt
 from trainvitals.cli.access import require_operator
 from trainvitals.cli.breaker import set_mode
 from trainvitals.clock import SystemClock
@@ -73,6 +73,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--group", default="", metavar="G", help="init: the group that trainer and dashboard share, when they are different users"
     )
+    parser.add_argument("--anyway", action="store_true", help="rollback: go back although the checkpoint is suspect")
     parser.add_argument("--expires", type=seconds, metavar="S", help="not carried out when the trainer sees it later than this")
 
 
@@ -197,10 +198,14 @@ def _rollback(args: argparse.Namespace) -> int:
     checkpoint = Path(args.to)
     if not checkpoint.exists():
         raise InputError(f"There is no checkpoint {checkpoint}; look with: python -m trainvitals checkpoint list DIRECTORY")
+    doubt = "" if args.anyway else rollback_doubt.doubt_here(Path(args.run_dir), args.run_name, checkpoint, args.config)
     if supervised.supervisor_of(args.run_dir) is not None:
+        if doubt:
+            rollback_doubt.refuse(str(checkpoint), doubt)
+            return REFUSED
         return _ask_supervisor(args, checkpoint)
     commands = rollback_commands(args.run_dir, checkpoint, args.by, args.reason)
-    problem = _problem(str(checkpoint))
+    problem = _problem(str(checkpoint)) or doubt
     sentence = "No supervisor runs this trainer, so nothing was changed. " + (f"{problem} " if problem else "")
     sentence += f"{_ONLY_FILES} To go back by hand:\n" + "\n".join(commands)
     state = look(args.run_dir, SystemClock().time_ns())

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from trainvitals import settings as settings_module
 from trainvitals.access import Identity, refusal
+from trainvitals.cli import rollback_doubt
 from trainvitals.clock import Clock, SystemClock
 from trainvitals.control import supervised
 from trainvitals.control.document import checked_text
@@ -55,6 +56,9 @@ def go_back(args: argparse.Namespace, settings: Settings, run: RunSettings, cloc
         raise ControlError(sentence)
     if args.skip_samples and not supervised.is_skip(args.skip_samples):
         raise InputError(f"The samples to skip are written A:B, two whole numbers, not {args.skip_samples!r}.")
+    if not args.anyway and (doubt := rollback_doubt.doubt_stored(settings, run, args.to)):
+        rollback_doubt.refuse(args.to, doubt)
+        return REFUSED
     data = {
         "to": args.to,
         "reason": mask_text(checked_text("reason", args.reason, MAX_REASON)),

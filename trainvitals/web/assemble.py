@@ -93,7 +93,7 @@ def run_view(
     rows = last_rows(store, run.name, now_ns)
     last = rows[-1] if rows else None
     attempts = attempts_of(
-        facts.of_kind("attempt_start", "attempt_end", "resume"), rows, lambda n: _last_step(store, run.name, n, now_ns)
+        facts.of_kind("attempt_start", "attempt_end", "resume"), rows, lambda n: last_step_of(store, run.name, n, now_ns)
     )
     attempt = attempts[-1] if attempts else None
     seen_ns, was_read, lost, spool = _heartbeat(store, run.name, now_ns)
@@ -369,6 +369,6 @@ def _heartbeat(store: Store, run: str, now_ns: int) -> tuple[int | None, bool, i
     return int(frame["time_ns"].max()), was_read, int(lost.sum()) if len(lost) else 0, spool
 
 
-def _last_step(store: Store, run: str, attempt: int, now_ns: int) -> int | None:
+def last_step_of(store: Store, run: str, attempt: int, now_ns: int) -> int | None:
     frame = store.raw("train", ["step"], {"run": run, "attempt": str(attempt)}, 0, now_ns + DAY_NS, limit=1, newest_first=True)
     return None if frame.empty or pd.isna(frame["step"].iloc[0]) else int(frame["step"].iloc[0])
