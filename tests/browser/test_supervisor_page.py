@@ -201,7 +201,8 @@ def test_a_restart_is_seen_phase_by_phase_until_it_has_recovered(
     supervisor.tell(
         "recovered", "recovered: beyond step 2,460, loss and throughput as before, a new checkpoint verified", attempt=2
     )
-    shows(page, re.compile("Recovered at .*: beyond step 2,460, loss and throughput as before, a new checkpoint verified."))
+    # The run of this test has an incident that is still open: a recovery of then is no all-clear.
+    shows(page, re.compile("It had recovered at .*; since then: TRAINING-SICK"))
     picture(site, browser, "recovered")
 
 
