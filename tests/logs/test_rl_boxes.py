@@ -23,10 +23,23 @@ def test_a_box_with_a_loss_is_a_step_and_one_of_an_evaluation_is_none():
     assert parser.counters["bad_records"] == 0
 
 
-def test_without_a_loss_of_all_parts_that_of_the_value_function_is_the_loss():
+def test_the_loss_of_a_value_function_grows_with_the_rewards_and_is_no_loss():
     _, steps, _ = read(box(approxkl=0.1, ep_rewmean="nan", total_timesteps=24960, policy_loss=0.0006, value_loss=63.5))
-    assert steps[0].values["loss"] == 63.5
+    assert "loss" not in steps[0].values
+    assert steps[0].values["value_loss"] == 63.5
     assert steps[0].values["policy_loss"] == 0.0006
+    assert "loss" not in steps[0].nonfinite
+
+
+def test_the_only_loss_of_q_learning_is_that_of_a_critic():
+    _, steps, _ = read(box(exploration_rate=0.05, total_timesteps=800, learning_rate=1e-4, loss=0.25, n_updates=90))
+    assert "loss" not in steps[0].values
+    assert steps[0].values["td_loss"] == 0.25
+
+
+def test_a_part_of_the_loss_that_is_no_number_is_told():
+    _, steps, _ = read(box(total_timesteps=800, actor_loss=-5.1, critic_loss="nan"))
+    assert dict(steps[0].nonfinite) == {"critic_loss": "nan", "loss": "nan"}
 
 
 def block(iteration, loss):
@@ -45,9 +58,10 @@ def test_a_block_goes_on_to_the_next_one():
     text = "".join(block(number, loss) for number, loss in ((7, 0.25), (8, "inf"), (9, 0.5)))
     parser, steps, _ = read(text)
     assert parser.format == "rsl_rl"
-    assert [(step.step, step.values.get("loss"), dict(step.nonfinite)) for step in steps] == [
-        (7, 0.25, {}), (8, None, {"loss": "inf"}), (9, 0.5, {}),
+    assert [(step.step, step.values.get("value_function_loss"), step.nonfinite.get("loss")) for step in steps] == [
+        (7, 0.25, None), (8, None, "inf"), (9, 0.5, None),
     ]  # fmt: skip
+    assert not any("loss" in step.values for step in steps)
     assert steps[0].values["step_time_s"] == 0.5
     assert steps[0].values["surrogate_loss"] == -0.0021
 

@@ -1,12 +1,17 @@
 """Stable-Baselines' boxes ``|    loss    | 20.1    |`` and RSL-RL's blocks under ``Learning iteration 120/1500``.
 
 Both tell one update in many lines. A box names its step inside (``total_timesteps``, environment steps); one without a loss, as an evaluation
-prints it, is none. Where no loss of all parts is printed, that of the value function is read as the loss: it is the one that runs away.
+prints it, is none.
+
+The loss of a value function, of a critic, or of a Q network (the only one that DQN has, printed as ``loss`` beside its ``exploration_rate``)
+is an error in units of the squared return: it must grow in a run that learns. So it stays under its own name, and nobody is woken because it
+grew. Only a total that is printed as ``loss`` is the loss. A part that is not a number is told as a loss that is none: that run is lost.
 """
 
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import ClassVar
 
 from trainvitals.logs.grammar import Record
@@ -14,12 +19,14 @@ from trainvitals.logs.grammars.blocks import BlockByBlock
 from trainvitals.logs.grammars.cells import Names
 from trainvitals.logs.grammars.step_rows import step_number
 from trainvitals.logs.times import LineTimes
+from trainvitals.records import Step
 
 _RULE = re.compile(r"\s{0,20}(?:-{8,200}|#{8,200})\s{0,20}\Z")
 _CELLS = re.compile(r"\|\s{1,20}([A-Za-z][\w/ @.-]{0,60}?)\s{0,60}\|\s{1,20}(\S{1,40})\s{0,60}\|\s{0,20}\Z", re.ASCII)
 _ITERATION = re.compile(r"\bLearning iteration (\d{1,12})/\d{1,12}\s{0,60}(?:\|\s{0,4})?\Z", re.ASCII)
 _PAIR = re.compile(r"\A\s{0,80}\|?\s{0,4}([A-Za-z][\w /().-]{0,60}?): {1,4}([-+]?[\d.]\S{0,39}|[-+]?nan|[-+]?inf)", re.ASCII)
-_VALUE_LOSSES = ("value_loss", "critic_loss", "Value function loss", "Mean value_function loss", "Mean value loss")
+#: Printed beside the loss by Stable-Baselines' DQN and its relatives only.
+_OF_Q_LEARNING = "exploration_rate"
 _STEPS = ("total_timesteps", "serial_timesteps", "n_updates", "nupdates", "iterations")
 
 
@@ -36,8 +43,8 @@ class _Box(BlockByBlock):
             "Computation": ("environment_steps_per_s", 1.0), "Time elapsed": ("", 1.0), "time_elapsed": ("", 1.0), "ETA": ("", 1.0),
             **dict.fromkeys(_STEPS, ("", 1.0)),
         }  # fmt: skip
-        if "loss" not in pairs and (first := next((name for name in _VALUE_LOSSES if name in pairs), None)) is not None:
-            names[first] = ("loss", 1.0)
+        if _OF_Q_LEARNING in pairs:
+            names["loss"] = ("td_loss", 1.0)
         return names
 
     def close(self) -> list[Record]:
@@ -45,7 +52,7 @@ class _Box(BlockByBlock):
         if opened is not None and not any("loss" in key.lower() for key, _ in opened["pairs"]):
             self._open = None
             return []
-        return super().close()
+        return [_with_lost_parts(record) if isinstance(record, Step) else record for record in super().close()]
 
 
 class StableBaselines(_Box):
@@ -64,6 +71,7 @@ class StableBaselines(_Box):
         "-----------------------------------"
     )
     literals: ClassVar[tuple[str, ...]] = ("timesteps",)
+    prelude: ClassVar[tuple[str, ...]] = (f"|    {_OF_Q_LEARNING}",)  # it stands above the line by which the first box is known
 
     @staticmethod
     def claims(line: str) -> bool:
@@ -115,3 +123,11 @@ class RslRl(_Box):
         if self.is_open and ": " in line and (pair := _PAIR.match(line)):
             self.put(pair[1].strip(), pair[2])
         return []
+
+
+def _with_lost_parts(step: Step) -> Step:
+    """``loss`` is no number where a part of it is none."""
+    if "loss" in step.values or "loss" in step.nonfinite:
+        return step
+    lost = next((kind for name, kind in step.nonfinite.items() if "loss" in name), None)
+    return step if lost is None else replace(step, nonfinite={**step.nonfinite, "loss": lost})
