@@ -28,7 +28,7 @@ class _Sent:
 def breaker_card(seen: Look) -> None:
     """The mode in force, and its buttons for an operator."""
     is_wired = seen.run.control.state != "not_wired"
-    st.text(breaker_words(seen.run.settings.breaker, seen.run.breaker_of_settings, is_wired=is_wired))
+    st.text(breaker_words(seen.run.settings.breaker, seen.run.breaker_of_settings, seen.run.breaker_hold, is_wired=is_wired))
     if is_operator(seen):
         with st.container(horizontal=True, vertical_alignment="center"):
             for mode, label in LABELS.items():
@@ -51,7 +51,7 @@ def _dialog(seen: Look, mode: str) -> None:
     if outcome is not None and outcome.is_done:
         st.session_state.pop(OUTCOME_KEY, None)
         st.rerun()
-    st.text(f"{seen.run.name}\n{breaker_words(seen.run.settings.breaker, seen.run.breaker_of_settings)}")
+    st.text(f"{seen.run.name}\n{breaker_words(seen.run.settings.breaker, seen.run.breaker_of_settings, seen.run.breaker_hold)}")
     nonce = f"{seen.run.name}/{mode}/{seen.now_ns}"
     with st.form("tv_breaker_form", border=False):
         who_field("Who asks", "tv_breaker_who")

@@ -59,7 +59,8 @@ def bar(seen: Look) -> None:
         age_s = data_age_s(seen.run, seen.now_ns)
         is_live = age_s is not None and age_s <= 30 and not seen.snapshot.error
         parts.append("● live" if is_live else "○ not live")
-        parts.append(f"breaker {seen.run.settings.breaker}")
+        is_held = seen.run.breaker_hold and seen.run.settings.breaker == "armed"
+        parts.append(f"breaker {seen.run.settings.breaker}" + (", held now" if is_held else ""))
         parts.append(f"control {seen.run.control.state.replace('_', ' ')}")
         st.text("   ·   ".join(parts))
         st.text(fmt.moment(seen.now_ns, seen.zone, now_ns=seen.now_ns))

@@ -100,11 +100,11 @@ def test_pages_offer_buttons_to_operators_only(settings: Settings, tmp_path: Pat
 
 def test_the_mode_in_force_is_what_the_watchdog_says_and_else_the_settings(settings: Settings, tmp_path: Path) -> None:
     run = settings.runs[0]
-    assert read_breaker(run) == "armed"
+    assert read_breaker(run) == ("armed", "")
     inbox.announce(tmp_path, Watcher("r", (ANNOTATION,)))
-    assert read_breaker(run) == "dry-run"
+    assert read_breaker(run) == ("dry-run", "")
     (inbox.requests_dir(tmp_path) / inbox.WATCHER_FILE).write_text("{")
-    assert read_breaker(run) == "dry-run"
+    assert read_breaker(run) == ("dry-run", "")
     assert "trainvitals.toml says dry-run" in breaker_words("armed", "dry-run")
 
 

@@ -146,7 +146,7 @@ class Answer:
 class Watcher:
     """Who reads the requests here, told by itself every few seconds: the file's age says whether it still does.
 
-    breaker: mode of the circuit breaker that is in force, "" = not told (an older watchdog).
+    breaker: mode of the circuit breaker that is in force, "" = not told (an older watchdog). breaker_hold: what forbids it to pause now.
     """
 
     run: str
@@ -154,13 +154,14 @@ class Watcher:
     host: str = ""
     pid: int = 0
     breaker: str = ""
+    breaker_hold: str = ""
 
     def to_json(self) -> str:
         """One JSON object with a final newline."""
         return document.dump(
             {
                 "schema": SCHEMA, "run": self.run, "kinds": list(self.kinds), "host": self.host, "pid": self.pid,
-                "breaker": self.breaker,
+                "breaker": self.breaker, "breaker_hold": self.breaker_hold,
             }
         )  # fmt: skip
 
@@ -177,6 +178,7 @@ class Watcher:
             host=document.text(raw, "host", where, None),
             pid=document.count(raw, "pid", where, 0),
             breaker=document.text(raw, "breaker", where, MAX_NAME),
+            breaker_hold=document.text(raw, "breaker_hold", where, MAX_REASON),
         )
 
 

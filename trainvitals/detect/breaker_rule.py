@@ -67,10 +67,12 @@ class BreakerDetector(FamilyDetector):
         self._is_pause_wanted = False
 
     def hold(self) -> str:
-        """What forbids a pause now, a clause; "" when nothing does. A loss that is not a number pauses in a quiet start all the same."""
+        """What forbids a pause now, a clause; "" when nothing does."""
         forbidden = obstacle(self._state, self._limits, self.context.time_ns, is_lr_rising=self._is_lr_rising)
         if forbidden is not None:
-            return forbidden.words
+            return forbidden.words + (
+                "; a loss that is no number pauses all the same" if forbidden.kind in ("start", "warm_up") else ""
+            )
         until = self.context.silences.get("loss_spike", -1) - self.context.points
         return "" if until < 0 else f"a note explains the loss for {until + 1} more points, unless it blows up"
 

@@ -7,6 +7,7 @@ from typing import Any
 from trainvitals.control.document import checked_text
 from trainvitals.control.records import MAX_REASON
 from trainvitals.control.requests import BREAKER_MODES, WatchRequest, checked_breaker_mode
+from trainvitals.detect.engine import Engine
 from trainvitals.identity import event_id
 from trainvitals.masking import mask_cut_text
 from trainvitals.records import Event, Severity
@@ -25,6 +26,10 @@ class BreakerMode:
     def mode(self) -> str:
         """The one in force: off, dry-run or armed."""
         return self._asked or self._of_settings
+
+    def told(self, engine: Engine) -> tuple[str, str]:
+        """The mode in force, and what forbids a pause now ("" when nothing does)."""
+        return self.mode, "" if self.mode == "off" else engine.breaker_hold()
 
     def apply(self, request: WatchRequest, last_step: int | None) -> tuple[Event, str]:
         """(the event, what is answered). Raises ``InputError`` or ``ControlError`` for what is no mode or has no reason."""

@@ -22,11 +22,11 @@ STORE = "store"
 
 
 class FarControl:
-    """Of one run. kinds: what the watchdog's inbox takes. breaker: the mode in force. told: gets each answer."""
+    """Of one run. kinds: what the watchdog's inbox takes. breaker: the mode in force, and what holds it. told: gets each answer."""
 
     def __init__(
         self, settings: Settings, run: RunSettings, host: str, clock: Clock, *, kinds: Callable[[], tuple[str, ...]],
-        breaker: Callable[[], str], told: Callable[[Answer], None], feed: RequestFeed | None = None,
+        breaker: Callable[[], tuple[str, str]], told: Callable[[Answer], None], feed: RequestFeed | None = None,
     ) -> None:  # fmt: skip
         self._requests: SignedRequests | None = None
         self._mirror: ControlMirror | None = None
@@ -35,7 +35,7 @@ class FarControl:
         self._requests = requests = SignedRequests(settings, run, kinds, feed or _feed(settings, run, clock), clock, told)
 
         def me() -> Watcher:
-            return Watcher(run.name, requests.kinds, host, os.getpid(), breaker())
+            return Watcher(run.name, requests.kinds, host, os.getpid(), *breaker())
 
         self._mirror = ControlMirror(run.dir, run.name, me, lambda: requests.refused)
 

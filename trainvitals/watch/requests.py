@@ -43,10 +43,11 @@ class Requests:
 
     def __init__(
         self, run_dir: str, run: str, host: str = "", kinds: Mapping[str, Apply] | None = None,
-        told: Callable[[Answer], None] = lambda _: None, breaker: Callable[[], str] = str,
+        told: Callable[[Answer], None] = lambda _: None, breaker: Callable[[], tuple[str, str]] = lambda: ("", ""),
     ) -> None:  # fmt: skip
-        """told: gets each answer before it is written, perhaps again after a kill. breaker: the mode in force."""
-        self._dir, self._run, self._host, self._tell, self._breaker = run_dir, run, host, told, breaker
+        """told: gets each answer before it is written, perhaps again after a kill. breaker: the mode in force, and what holds it."""
+        self._dir, self._run, self._host, self._tell = run_dir, run, host, told
+        self.breaker = breaker
         self._kinds: Mapping[str, Apply] = {ANNOTATION: AnnotationRequests(run).apply} if kinds is None else kinds
         self._due_s = self._announce_due_s = float("-inf")
         self._unsettled: dict[str, Answer] = {}
@@ -73,7 +74,7 @@ class Requests:
         self._due_s = now_s + LOOK_EVERY_S
         try:
             if now_s >= self._announce_due_s:
-                inbox.announce(self._dir, Watcher(self._run, tuple(self._kinds), self._host, os.getpid(), self._breaker()))
+                inbox.announce(self._dir, Watcher(self._run, tuple(self._kinds), self._host, os.getpid(), *self.breaker()))
                 self._announce_due_s = now_s + ANNOUNCE_EVERY_S
             found = inbox.listing(self._dir)
         except (ControlError, InputError, OSError) as error:

@@ -70,9 +70,9 @@ class Watchdog:
         self._pauses, self._adapter = PauseRequests(run.dir), adapter or NoAdapter()
         self._audit, self._mode = AuditTrail(run.dir, run.name, clock), BreakerMode(run.name, breaker)
         kinds = {ANNOTATION: AnnotationRequests(run.name).apply, BREAKER: self._mode.apply, **self._incidents.kinds}
-        self._requests = Requests(run.dir, run.name, node, kinds, self._audit.answered, lambda: self._mode.mode)
+        self._requests = Requests(run.dir, run.name, node, kinds, self._audit.answered, lambda: self._mode.told(self._engine))
         self._far = FarControl(
-            settings, run, node, clock, kinds=lambda: self._requests.kinds, breaker=lambda: self._mode.mode, told=self._audit.answered
+            settings, run, node, clock, kinds=lambda: self._requests.kinds, breaker=self._requests.breaker, told=self._audit.answered
         )  # fmt: skip
         self._checkpoint_events = CheckpointEvents()
         self._checkpoint_state: Mapping[str, Any] | None = None

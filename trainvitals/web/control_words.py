@@ -61,8 +61,9 @@ def idle_cost(run: RunView, now_ns: int) -> str:
     return f"{said}{money}" + (f", {each} a minute." if each else ".")
 
 
-def breaker_words(mode: str, of_settings: str = "", *, is_wired: bool = True) -> str:
-    """The mode in force, and what the settings say where that is something else. is_wired: a trainer listens that it can pause."""
+def breaker_words(mode: str, of_settings: str = "", hold: str = "", *, is_wired: bool = True) -> str:
+    """The mode in force, and what the settings say where that is something else. hold: what forbids a pause now, as the watchdog tells it;
+    is_wired: a trainer listens that it can pause."""
     does = {
         "armed": "armed: it pauses this run by itself when its conditions are met; it never resumes or stops it",
         "dry-run": "dry-run: it says when it would pause this run, and pauses nothing",
@@ -72,7 +73,8 @@ def breaker_words(mode: str, of_settings: str = "", *, is_wired: bool = True) ->
         does = "armed, but not wired: no trainer listens here, so it says when it would pause this run, and can pause nothing"
     is_other = of_settings not in ("", mode)
     differs = f" trainvitals.toml says {of_settings}; somebody asked for {mode} since." if is_other else ""
-    return f"Circuit breaker {does}.{differs}"
+    held = f" Held now: {hold}." if hold and mode != "off" else ""
+    return f"Circuit breaker {does}.{held}{differs}"
 
 
 def breaker_fate(run: RunView, request_id: str, sent_at_ns: int, now_ns: int) -> str:

@@ -48,8 +48,8 @@ Draw = Callable[[Store, RunView, CurveQuery, int], str]
 ReadControl = Callable[[RunSettings, int], ControlView]
 #: run -> all requests ever made of it, as events of kind ``control``
 ReadRequests = Callable[[RunSettings], Sequence[Event]]
-#: run -> mode of its breaker that is in force: off, dry-run or armed
-ReadBreaker = Callable[[RunSettings], str]
+#: run -> mode of its breaker that is in force (off, dry-run or armed), and what forbids it to pause now
+ReadBreaker = Callable[[RunSettings], tuple[str, str]]
 #: run -> its audit; reads the run directory
 ReadAudit = Callable[[RunSettings], AuditView]
 
@@ -180,20 +180,21 @@ class Poller:
         if remote.is_far(run):
             return self._far_view(store, run, now_ns, seen_nodes)
         control = self._read_control(run, now_ns)
-        in_force = replace(run, breaker=self._read_breaker(run)) if self._read_breaker is not None else run
+        mode, hold = self._read_breaker(run) if self._read_breaker is not None else (run.breaker, "")
+        in_force = replace(run, breaker=mode)
         if self._read_requests is not None and self._requests.get(run.name, (-1, ()))[0] != control.seq:
             self._requests[run.name] = (control.seq, self._read_requests(run))
         requests = self._requests.get(run.name, (0, ()))[1]
         view = self._assembled(store, in_force, control, now_ns, seen_nodes, requests)
         audit = self._read_audit(run) if self._read_audit is not None else view.audit
-        return replace(view, audit=audit, breaker_of_settings=run.breaker)
+        return replace(view, audit=audit, breaker_of_settings=run.breaker, breaker_hold=hold)
 
     def _far_view(self, store: Store, run: RunSettings, now_ns: int, seen_nodes: Sequence[NodeSample]) -> RunView:
         """Of a run whose directory is not on this host: nothing is read there, everything as its watchdog told it."""
         told = self._far.read(store, run, now_ns)
         in_force = replace(run, breaker=told.breaker or run.breaker)
         view = self._assembled(store, in_force, told.control, now_ns, seen_nodes, told.requests)
-        return replace(view, audit=remote.ELSEWHERE, breaker_of_settings=run.breaker)
+        return replace(view, audit=remote.ELSEWHERE, breaker_of_settings=run.breaker, breaker_hold=told.breaker_hold)
 
     def _assembled(
         self, store: Store, run: RunSettings, control: ControlView, now_ns: int, seen_nodes: Sequence[NodeSample],

@@ -78,13 +78,15 @@ def read_control(run: RunSettings, now_ns: int) -> ControlView:
     return ControlView(**asdict(look(run.dir, now_ns)))
 
 
-def read_breaker(run: RunSettings) -> str:
-    """The mode that the run's watchdog says is in force; that of the settings when it says nothing that can be read."""
+def read_breaker(run: RunSettings) -> tuple[str, str]:
+    """The mode that the run's watchdog says is in force, and what holds it now; that of the settings when it says nothing readable."""
     try:
         watcher = watcher_of(run.dir)
     except (TrainvitalsError, OSError):
-        return run.breaker
-    return watcher.breaker if watcher is not None and watcher.breaker in BREAKER_MODES else run.breaker
+        return run.breaker, ""
+    if watcher is None or watcher.breaker not in BREAKER_MODES:
+        return run.breaker, ""
+    return watcher.breaker, watcher.breaker_hold
 
 
 def read_requests(run: RunSettings) -> list[Event]:

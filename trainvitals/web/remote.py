@@ -47,12 +47,13 @@ ELSEWHERE = AuditView(state="The audit of this run lies in its directory on anot
 
 @dataclass(frozen=True)
 class Told:
-    """What the run's watchdog told through the store. control: as the pages know it. breaker: mode in force, "" = not told.
+    """What the run's watchdog told through the store. control: as the pages know it. breaker: mode in force, "" = not told; breaker_hold: what holds it.
     requests: the newest that were asked of the trainer, as events of kind ``control``."""
 
     control: ControlView
     breaker: str = ""
     requests: tuple[Event, ...] = ()
+    breaker_hold: str = ""
 
 
 def is_far(run: RunSettings) -> bool:
@@ -109,7 +110,7 @@ class FarReader:
             return Told(_view(unreadable(f"What the store says of this run's control cannot be read: {error}")))
         breaker = mirror.watcher.breaker if mirror.watcher.breaker in BREAKER_MODES else ""
         control = control_of(mirror, self._age_s(run.name, told_ns, now_ns), now_ns)
-        return Told(control, breaker, tuple(_event(run.name, request) for request in mirror.history))
+        return Told(control, breaker, tuple(_event(run.name, request) for request in mirror.history), mirror.watcher.breaker_hold)
 
     def _age_s(self, run: str, told_ns: int, now_ns: int) -> float:
         known = self._newest.get(run)

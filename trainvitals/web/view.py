@@ -123,7 +123,7 @@ class RunView:
     took, by step. choices: what a restart would load. pinned: path -> where it is kept from deletion. rollback: the
     recommendation with its reasons. card: how well the run saves, point by point. starts: what each start went on from.
     pause: whether a pause would save first, and why. settings.breaker: the mode in force, as the watchdog tells it;
-    breaker_of_settings: what the settings file says. supervisor: what whoever starts the trainer does. thens: incident id -> what was
+    breaker_of_settings: what the settings file says. breaker_hold: what forbids it to pause now. supervisor: what whoever starts the trainer does. thens: incident id -> what was
     measured in it. troubles: what the watchdog cannot do now, by what it is about (``told_troubles``).
     """
 
@@ -163,6 +163,7 @@ class RunView:
     starts: tuple[Start, ...] = ()
     audit: AuditView = field(default_factory=AuditView)
     breaker_of_settings: str = ""
+    breaker_hold: str = ""
     supervisor: SupervisorView = field(default_factory=SupervisorView)
     thens: Mapping[str, Then] = field(default_factory=dict)
     troubles: Mapping[str, str] = field(default_factory=dict)
