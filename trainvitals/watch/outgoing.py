@@ -11,6 +11,7 @@ from trainvitals.store.encode import check_point, event_point
 from trainvitals.store.protocol import Sink
 from trainvitals.watch.counters import Counters
 from trainvitals.watch.pending import Pending
+from trainvitals.watch.store_gone import StoreReplaced
 from trainvitals.watch.unnumbered import Unnumbered
 
 #: Beyond this many uncommitted points no steps are kept in memory: the trainer's own files are the longer queue (``Gap``).
@@ -98,6 +99,8 @@ class Outgoing:
                 return False
             pending = self._pending
             self._store.commit(pending.points, state())
+        except StoreReplaced:
+            return False  # the next turn begins with a look at it
         except StoreError as error:
             self.counters.commit_failures += 1
             self.trouble = str(error)

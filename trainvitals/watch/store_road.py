@@ -14,16 +14,18 @@ from trainvitals.watch.kept_state import KEPT_ERRORS, unpacked
 from trainvitals.watch.outgoing import Outgoing
 from trainvitals.watch.sources import RunSources
 from trainvitals.watch.state_copy import StateCopy
+from trainvitals.watch.store_gone import StoreGone
 
 
 class StoreRoad:
-    """Of one run. sources: those of the watchdog now. newest: attempt and step that it read last."""
+    """Of one run. sources: those of the watchdog now. newest: attempt and step that it read last. gone: whether the file is still the same."""
 
     def __init__(
         self, run: RunSettings, store: Sink, clock: Clock, out: Outgoing, sources: Callable[[], RunSources],
-        newest: Callable[[], tuple[int, int]],
+        newest: Callable[[], tuple[int, int]], gone: StoreGone,
     ) -> None:  # fmt: skip
         self._run, self._store, self._clock, self._out, self._sources, self._newest = run, store, clock, out, sources, newest
+        self._gone = gone
         self._key = f"watch/{run.name}/"
         self._copy = StateCopy(run.dir, run.name, clock)
         self._committed: bytes | None = None  # up to there the store has everything
@@ -42,6 +44,10 @@ class StoreRoad:
         self._committed = kept.get(self._key + "state")
         return self._committed, kept.get(self._key + "checkpoints")
 
+    def was_kept(self) -> bool:
+        """Whether a copy says that a state was committed before, wherever it is."""
+        return self._copy.read() is not None
+
     def copied(self, meet: Callable[[bytes | None], bool]) -> bytes | None:
         """The copy to go on from while the store cannot be opened. meet: called with what the store has kept when it can be; whether the
         run's files are read from the start then."""
@@ -56,13 +62,18 @@ class StoreRoad:
         def made() -> Mapping[str, bytes | None]:
             nonlocal blob
             blob = state()
-            return {self._key + "state": blob, **({} if checkpoints is None else {self._key + "checkpoints": checkpoints()})}
+            state_now = {self._key + "state": blob, **({} if checkpoints is None else {self._key + "checkpoints": checkpoints()})}
+            return self._gone.for_known_file(state_now)
 
         if not self._out.commit(made):
             return False
         self._committed = blob
         self._copy.keep(blob)
         return True
+
+    def begin_anew(self) -> None:
+        """The store has nothing any more of what was committed: whatever finds no room is read from the start of the run's files."""
+        self._committed = self._gap = None
 
     def _is_ready(self) -> bool:
         """Before a commit: the store is met, and has all steps before those in memory. Raises ``StoreError`` while it cannot be opened."""

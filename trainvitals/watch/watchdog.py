@@ -67,29 +67,32 @@ class Watchdog:
         self._safe = safe or SafeCheckpoint(run, settings.watch)
         self._metadata = MetadataFiles(run.dir, run.name)
         self._deaths = Deaths(run, postmortems)
-        self._pauses, self._adapter = PauseRequests(run.dir), adapter or NoAdapter()
+        self._pauses, self._adapter, self._clocks = PauseRequests(run.dir), adapter or NoAdapter(), TrainerClocks(clock)
         self._audit, self._mode = AuditTrail(run.dir, run.name, clock), BreakerMode(run.name, breaker)
         kinds = {ANNOTATION: AnnotationRequests(run.name).apply, BREAKER: self._mode.apply, **self._incidents.kinds}
         self._requests = Requests(run.dir, run.name, node, kinds, self._audit.answered, lambda: self._mode.told(self._engine))
         self._far = FarControl(
             settings, run, node, clock, kinds=lambda: self._requests.kinds, breaker=self._requests.breaker, told=self._audit.answered
         )  # fmt: skip
+        self._parts: Mapping[str, Any] = {
+            "safe": self._safe, "deaths": self._deaths, "requests": self._pauses, "adapter": self._adapter, "people": self._requests,
+            "breaker_mode": self._mode, "clocks": self._clocks,
+        }  # fmt: skip
         self._checkpoint_events = CheckpointEvents()
         self._checkpoint_state: Mapping[str, Any] | None = None
         self._is_checkpoint_state_new = False
         self._trips = Trips(breaker)
         self._last_step: int | None = None
         self._last_step_ns: int | None = None
-        self._clocks = TrainerClocks(clock)
         self._alive_ns: int | None = None  # when the newest step was written, by our clock
         self._heart = Beat(run.name, node, store, clock, settings.watch.heartbeat_s)
         self._started = (clock.time_ns(), clock.monotonic_s())
         self._scan_error = ""
         self._troubles, self._gate = Troubles(), FloodGate(clock)
-        self._road = StoreRoad(
-            run, store, clock, self._out, lambda: self._sources, lambda: (self._sources.attempt or 1, self._last_step or 0)
-        )  # fmt: skip
         self._gone = StoreGone(run.name, store, clock)
+        self._road = StoreRoad(
+            run, store, clock, self._out, lambda: self._sources, lambda: (self._sources.attempt or 1, self._last_step or 0), self._gone
+        )  # fmt: skip
 
     @property
     def counters(self) -> Counters:
@@ -102,7 +105,10 @@ class Watchdog:
 
     def restore(self) -> None:
         """Go on where the last committed turn ended. Raises ``StoreError`` when the store does not answer."""
-        self._go_on_from(*self._road.kept())
+        blob, checkpoints = self._road.kept()
+        self._go_on_from(blob, checkpoints)
+        if blob is None and self._road.was_kept():  # in another file than this one
+            self._tell_of(self._gone.met())
 
     def begin_without_store(self, why: str) -> None:
         """Go on from the copy of the state in the run directory, without one from the start of the run's files, and keep in memory
@@ -149,14 +155,9 @@ class Watchdog:
         self._last_step, self._last_step_ns = state["last_step"]
         self._checkpoint_events.restore(state.get("checkpoint_events", {}))
         self._trips.restore(state["trips"])
-        self._safe.restore(state.get("safe", {}))
-        self._deaths.restore(state.get("deaths", {}))
         self._out.unnumbered.restore(state.get("unnumbered", []))
-        self._pauses.restore(state.get("requests", {}))
-        self._adapter.restore(state.get("adapter", {}))
-        self._requests.restore(state.get("people", {}))
-        self._mode.restore(state.get("breaker_mode", {}))
-        self._clocks.restore(state.get("clocks", {}))
+        for name, part in self._parts.items():
+            part.restore(state.get(name, {}))
         for data in state.get("checkpoint_findings", {}).values():  # an earlier version's, found again under another id
             old = finding_from_mapping(data)
             self._found([replace(old, is_open=False, last_step=old.first_step)], self._clock.time_ns())
@@ -181,8 +182,12 @@ class Watchdog:
     def _read_again(self, why: Event) -> None:
         """What the store had is gone: the run's files give the same rows, with the same ids. What the breaker decided still holds."""
         self._start_anew()
-        self._out.add_event(why)
-        self._out.announce(why.text)
+        self._road.begin_anew()
+        self._tell_of(why)
+
+    def _tell_of(self, event: Event) -> None:
+        self._out.add_event(event)
+        self._out.announce(event.text)
 
     def _take_up_notes(self) -> None:
         """What people said outlives what was kept of it: a store that is new, or a state that cannot be read."""
@@ -385,15 +390,9 @@ class Watchdog:
             "last_step": [self._last_step, self._last_step_ns],
             "checkpoint_events": self._checkpoint_events.to_state(),
             "trips": self._trips.to_state(),
-            "safe": self._safe.to_state(),
-            "deaths": self._deaths.to_state(),
             "unnumbered": self._out.unnumbered.to_state(),
-            "requests": self._pauses.to_state(),
-            "adapter": self._adapter.to_state(),
-            "people": self._requests.to_state(),
-            "breaker_mode": self._mode.to_state(),
+            **{name: part.to_state() for name, part in self._parts.items()},
             "far": self._far.to_state(),
             "beat_ns": self._heart.last_ns,
-            "clocks": self._clocks.to_state(),
         }
         return packed(state)
