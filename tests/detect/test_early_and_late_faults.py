@@ -26,6 +26,11 @@ def test_a_young_run_that_falls_as_usual_is_none() -> None:
         assert alarms(find(curve(500, seed=seed, noise=0.1, keep=("loss",)))) == []
 
 
+def test_a_young_run_that_goes_back_to_a_higher_loss_is_none() -> None:
+    steps = [*curve(300, keep=("loss",)), *curve(300, first=40, attempt=2, seed=2, keep=("loss",))]
+    assert alarms(find(steps)) == []
+
+
 @pytest.mark.parametrize(("gap_s", "limit"), [(3600.0, 2), (120.0, 6), (1.0, 20)])
 def test_no_number_from_the_start_on_is_critical_after_ten_minutes_or_twenty_points_and_the_breaker_pauses(
     gap_s: float, limit: int

@@ -83,6 +83,8 @@ class EarlyRiseDetector(FamilyDetector):
         self._far = 0
         if self._limit is not None and from_step <= self._best_step:
             self._end("; the run went back before it")
+        if from_step < self._best_step:
+            self._best = None  # what came after that step was lower because more had been learnt
 
     def _end(self, ending: str) -> None:
         self.ledger.close("loss_drift", ending=ending)
