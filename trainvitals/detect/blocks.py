@@ -36,8 +36,11 @@ class BlockMedians(Stateful):
         """Block medians, oldest first."""
         return [value for _, value in self._blocks]
 
-    def push(self, step: int, value: float, *, is_usual: bool = True) -> bool:
-        """Add a point; True when it filled a block and there are enough blocks to judge. ``is_usual``: no incident is open."""
+    def push(self, step: int, value: float, *, is_usual: bool = True, is_warm: bool = True) -> bool:
+        """Add a point; True when it filled a block and there are enough blocks to judge.
+
+        ``is_usual``: no incident is open; ``is_warm``: what the level does is no longer that of a run that begins.
+        """
         block = self._open_block
         block.append(value)
         self._is_usual = self._is_usual and is_usual
@@ -46,7 +49,7 @@ class BlockMedians(Stateful):
         middle = median(block)
         self.point_sigma = quartile_sigma(block)
         if self._is_usual:
-            self.wander.push(middle)
+            self.wander.push(middle, is_warm=is_warm)
         else:
             self.wander.interrupt()
         self._start_block()

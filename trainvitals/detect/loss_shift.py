@@ -57,7 +57,7 @@ class LevelShiftDetector(FamilyDetector):
             self._blocks.keep_newest()
         elif reference is not None and loss.is_warm and loss.incident is None and loss.sigma is not None:
             self._add(step, value, reference, max(loss.sigma, self._blocks.point_sigma))
-        self._blocks.push(step.step, value, is_usual=loss.incident is None)
+        self._blocks.push(step.step, value, is_usual=loss.incident is None, is_warm=loss.is_warm)
 
     def on_resume(self, from_step: int) -> None:
         self._forget("; the run was resumed")

@@ -72,11 +72,11 @@ class LossTrendDetector(FamilyDetector):
                 blocks.keep_newest()
             self._best = None
             return
-        is_usual = self._loss.incident is None
-        if short.push(step.step, value, is_usual=is_usual) and self._loss.is_warm:
+        is_usual, is_warm = self._loss.incident is None, self._loss.is_warm
+        if short.push(step.step, value, is_usual=is_usual, is_warm=is_warm) and is_warm:
             self._judge_drift(step, short, 3 * self._drift_excess)
             self._judge_plateau(step, short)
-        if long.push(step.step, value, is_usual=is_usual) and self._loss.is_warm:
+        if long.push(step.step, value, is_usual=is_usual, is_warm=is_warm) and is_warm:
             self._judge_drift(step, long, self._drift_excess)
 
     def on_resume(self, from_step: int) -> None:
@@ -115,7 +115,7 @@ class LossTrendDetector(FamilyDetector):
         if self._loss.incident is not None or excess <= self._drift_z * blocks.sigma or rise <= min_excess:
             return
         scale = self._loss.scale
-        if not scale.is_news(best) or scale.is_negligible(medians[-1]) or excess <= blocks.wander.highest_swing:
+        if not scale.is_news(best) or scale.is_negligible(medians[-1]) or excess <= blocks.wander.usual_swing:
             return
         is_critical = rise > self._drift_critical and excess > 2 * self._drift_z * blocks.sigma
         severity = Severity.CRITICAL if is_critical else Severity.WARNING
