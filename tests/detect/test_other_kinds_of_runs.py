@@ -127,21 +127,28 @@ def test_a_critic_that_explodes_is_heard() -> None:
 # -- data in an order -----------------------------------------------------------------------------------------------
 
 
-def _in_order(points: int, seed: int) -> Callable[[int, random.Random], float]:
-    """Chapters of 100 to 300 points, each easier or harder by up to a tenth than what is usual."""
+def _in_order(points: int, seed: int, by: float = 0.1) -> Callable[[int, random.Random], float]:
+    """Chapters of 100 to 300 points, each easier or harder by up to a share of ``by`` than what is usual."""
     chapters: list[float] = []
     draw = random.Random(seed)
     while len(chapters) < points:
-        chapters += [draw.uniform(-0.1, 0.1)] * draw.randint(100, 300)
+        chapters += [draw.uniform(-by, by)] * draw.randint(100, 300)
     return lambda t, rng: (2.0 + 6.0 * (1 + t / 40) ** -0.6) * (1 + chapters[t]) + rng.gauss(0, 0.03)
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_rises_that_the_run_has_come_back_from_page_no_more(seed: int) -> None:
-    """Forty chapters with hard edges, every second one harder than the one before: the first ones look like any divergence."""
+def test_chapters_within_the_noise_are_told_a_few_times_only(seed: int) -> None:
+    """Forty chapters, each easier or harder by up to 2 %: no spike, and nobody is paged."""
+    heard = _heard(find(_run(8000, _in_order(8000, seed, by=0.02), seed=seed)))
+    assert [item for item in heard if item[1] == "critical" or item[0] == "loss_spike"] == []
+    assert len(heard) <= 5
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_chapters_far_out_of_the_noise_look_like_divergences_and_are_told(seed: int) -> None:
+    """A tenth harder for 300 points: what tells it from a divergence is only that it comes back, later."""
     heard = _heard(find(_run(8000, _in_order(8000, seed), seed=seed)))
-    assert len([item for item in heard if item[0] == "loss_divergence"]) <= 3
-    assert len(heard) <= 20
+    assert 1 <= len([item for item in heard if item[0] == "loss_divergence"]) <= 12
 
 
 def test_a_rise_larger_than_the_chapters_is_heard_in_such_a_run() -> None:
@@ -163,24 +170,33 @@ def test_what_never_came_back_by_itself_allows_nothing(middles: list[float]) -> 
     assert wander.allowance == 0.0
 
 
-def test_a_rise_that_was_taken_back_is_allowed_again_and_one_that_stayed_is_not() -> None:
+def _wander(middles: list[float]) -> Wander:
     wander = Wander()
-    for middle in [2.0] * 12 + [2.4, 2.1] + [2.0] * 10:
+    for middle in middles:
         wander.push(middle)
-    assert wander.allowance == pytest.approx(0.6)
-    stayed = Wander()
-    for middle in [2.0] * 12 + [2.4] * 30:
-        stayed.push(middle)
-    assert stayed.allowance == 0.0
+    return wander
+
+
+ONE_SWING = [2.4, 2.1, *[2.0] * 6]
+
+
+def test_rises_that_were_taken_back_twice_are_allowed_again_and_one_that_stayed_is_not() -> None:
+    assert _wander([*[2.0] * 12, *ONE_SWING, *ONE_SWING]).allowance == pytest.approx(0.6)
+    assert _wander([*[2.0] * 12, *[2.4] * 30]).allowance == 0.0
+
+
+def test_one_bump_is_no_wander_and_old_ones_are_forgotten() -> None:
+    assert _wander([*[2.0] * 12, *ONE_SWING, *[2.0] * 10]).usual_swing == 0.0
+    assert _wander([*[2.0] * 12, *ONE_SWING, *ONE_SWING, *[2.0] * 32]).allowance == 0.0
 
 
 # -- a habit of spikes ----------------------------------------------------------------------------------------------
 
 
 def _bursting(t: int, rng: random.Random) -> float:
-    """A target network renewed every 500 steps: up by half for a dozen points."""
+    """A target network renewed every 500 steps: up by a quarter, a tenth of all progress, for a dozen points."""
     since = t % 500
-    return (1.0 + 2.0 * math.exp(-t / 100)) * math.exp(rng.gauss(0, 0.03)) + (0.6 if t > 400 and since < 12 else 0.0)
+    return (1.0 + 2.0 * math.exp(-t / 100)) * math.exp(rng.gauss(0, 0.03)) + (0.25 if t > 400 and since < 12 else 0.0)
 
 
 def test_spikes_that_come_again_and_again_and_heal_are_told_a_few_times_only() -> None:
@@ -195,7 +211,7 @@ def test_a_spike_higher_than_the_usual_ones_is_told() -> None:
 
 
 def test_a_spike_as_high_as_the_usual_ones_that_stays_is_critical() -> None:
-    found = find(_run(8000, lambda t, rng: _bursting(t, rng) + (0.6 if t >= 7012 else 0.0)))
+    found = find(_run(8000, lambda t, rng: _bursting(t, rng) + (0.25 if t >= 7012 else 0.0)))
     assert any(f.rule == "loss_divergence" and f.severity is Severity.CRITICAL and f.detected_step < 7200 for f in found)
 
 

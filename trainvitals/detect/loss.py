@@ -30,6 +30,8 @@ CRITICAL_Z = 8.0
 SEVERE_POINTS = 3
 NOT_BEGUN = 1e-9
 MIN_LOST = 0.005  # of all progress: less of it is never critical
+NO_PROGRESS_SIGMA = 3.0
+NO_PROGRESS_EXCESS = 0.1  # of the level: what is severe in a run that has made no progress yet
 RETURN_POINTS = 20
 RETURN_SHARE = 0.01  # of the level: as far above the level from before a resume the loss may come back to
 
@@ -123,7 +125,7 @@ class LossDetector(FamilyDetector):
             self.level, self.sigma = self.incident["level"], self.incident["sigma"]
         else:
             self.level, self.sigma = baseline.level_and_sigma()
-            self.scale.follow(self.level)
+            self.scale.follow(self.level, self.sigma)
         assert self.level is not None
         assert self.sigma is not None
         # Beyond this nothing is more abnormal, and infinity would spread into the state.
@@ -333,30 +335,27 @@ class LossDetector(FamilyDetector):
         self._medians.append(typical)
         if age >= self._page_after:
             self._judge_recovery(incident, typical)
-        ledger = self.ledger
-        limit = self._rebase_shifted_after if "loss_divergence" not in ledger.open else self._rebase_diverged_after
+        limit = self._rebase_shifted_after if "loss_divergence" not in self.ledger.open else self._rebase_diverged_after
         if age >= limit:
             self.baseline.rebase()
             self._end_incident(f"; taken as the new usual level after {format_count(age, 'point')}", is_accepted=True)
 
     def _judge_severity(self, typical: float) -> None:
-        lost = self.lost_progress(typical)
-        incident = self.incident
+        incident, lost = self.incident, self.lost_progress(typical)
         assert incident is not None
-        if self.habit.is_usual(self.points, incident):
-            return
-        spike = self.ledger.open.get("loss_spike")
-        if spike is not None and spike.severity is Severity.INFO:
+        spike, is_usual = self.ledger.open.get("loss_spike"), self.habit.is_usual(self.points, incident)
+        if spike is not None and spike.severity is Severity.INFO and not is_usual:
             self.ledger.escalate("loss_spike", Severity.WARNING, spike.message, value=typical)
-        # A run that has made little progress for its noise (reinforcement learning around zero) gives much of it back by chance,
-        # and three odd batches within five steps happen in a heavy-tailed run, but are gone from the median soon.
-        is_severe = lost >= self._critical_lost and typical - incident["level"] >= CRITICAL_Z * incident["sigma"]
+        # A run that has made little progress for its noise (reinforcement learning around zero, a fine-tuning that began flat) gives much of it
+        # back by chance, and three odd batches within five steps happen in a heavy-tailed run, but are gone from the median soon.
+        level, sigma = incident["level"], incident["sigma"]
+        has_progress = self.initial is not None and self.initial - level >= NO_PROGRESS_SIGMA * sigma
+        is_much = has_progress or self.excess(typical) >= NO_PROGRESS_EXCESS
+        is_severe = is_much and lost >= self._critical_lost and typical - level >= CRITICAL_Z * sigma
         incident["severe_points"] = incident.get("severe_points", 0) + 1 if is_severe else 0
         if incident["severe_points"] >= (1 if self.context.gap_steps >= SPARSE_GAP_STEPS else SEVERE_POINTS):
-            message = (
-                f"loss {format_change(incident['level'], typical)} since step {format_step(incident['first_step'])}: "
-                f"{100 * lost:.0f} % of all progress given back"
-            )
+            change = f"loss {format_change(level, typical)} since step {format_step(incident['first_step'])}"
+            message = f"{change}: {100 * lost:.0f} % of all progress given back"
             self.ledger.escalate("loss_spike", Severity.CRITICAL, message, value=typical, data={"lost_progress": round(lost, 4)})
 
     def _judge_recovery(self, incident: dict[str, Any], typical: float) -> None:
