@@ -50,6 +50,7 @@ _FORMAT_NAME = re.compile(r"[A-Za-z0-9_-]{1,60}", re.ASCII)
 ENVIRONMENT_PREFIX = "TRAINVITALS_"
 CONFIG_VARIABLE = "TRAINVITALS_CONFIG"
 MAX_FILE_BYTES = 1 << 20
+LEAST_SENSITIVITY = 0.01
 
 
 @dataclass(frozen=True)
@@ -301,6 +302,12 @@ def _detect(table: Any, where: str) -> Mapping[str, Mapping[str, float]]:
                 raise SettingsError(f"{where}, [detect.{rule}]: unknown key {key!r}.{nearest(key, list(TUNABLES[rule]))}")
             if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < float("inf"):
                 raise SettingsError(f"{where}, [detect.{rule}]: {key} must be a number, 0 or more, not {value!r}.")
+            if key == "sensitivity" and not value >= LEAST_SENSITIVITY:
+                raise SettingsError(
+                    f"{where}, [detect.{rule}]: sensitivity must be {LEAST_SENSITIVITY:g} or more (1 is usual, 0.5 half as sensitive), not "
+                    f"{value!r}. It switches no rule off: to be told nothing of one, python -m trainvitals incident silence "
+                    f"RUN_DIR --rule {rule} --for 30d; to have nothing found: python -m trainvitals annotate RUN_DIR --rules {rule} --points N."
+                )
     return {rule: {key: float(value) for key, value in tuned.items()} for rule, tuned in table.items()}
 
 
