@@ -36,6 +36,15 @@ def number(value: float | None, nonfinite: NonFinite | None = None) -> str:
     return f"{value:.1e}"
 
 
+def step_time(seconds: float | None, nonfinite: NonFinite | None = None) -> str:
+    """``12.40 s``, ``0.350 s``, ``4.2 ms``, ``less than 0.1 ms``; a time of 0 is not known."""
+    if nonfinite is not None or seconds is None or seconds <= 0:
+        return number(None, nonfinite)
+    if seconds < 1e-4:
+        return "less than 0.1 ms"
+    return f"{seconds * 1e3:.1f} ms" if seconds < 0.01 else f"{number(seconds)} s"
+
+
 def step(value: int | None) -> str:
     """``48,310``; – when unknown."""
     return UNKNOWN if value is None else f"{value:,}"

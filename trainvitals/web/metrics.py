@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 import pandas as pd
 
+from trainvitals.identity import MILLISECOND_NS
 from trainvitals.records import Finding, Incident, NonFinite, Severity
 from trainvitals.schema import TRAIN_METRICS
 from trainvitals.store.protocol import Store
@@ -18,6 +19,9 @@ from trainvitals.web.view import MetricNow
 DAY_NS = 86_400 * 10**9
 #: Points that say what is usual.
 USUAL_POINTS = 128
+#: More steps than this share have the time of the step before them: the log tells whole seconds, or steps are shorter than a millisecond.
+COARSE_SHARE = 0.1
+PAUSE_GAPS = 5
 #: Which rule speaks of which metric; a rule of no row here marks none.
 METRIC_OF_RULE = (
     ("loss_", "loss"),
@@ -78,14 +82,26 @@ def rows_of(frame: pd.DataFrame) -> list[Row]:
 
 
 def pace(rows: Sequence[Row]) -> Pace:
-    """How fast steps come, from the newest rows of the newest attempt."""
+    """How fast steps come, from the newest rows of the newest attempt; by the count over the time where times are coarser than steps."""
     if not rows:
         return Pace()
     mine = [row for row in rows if row.attempt == rows[-1].attempt][-USUAL_POINTS:]
-    pairs = [(b.time_ns - a.time_ns, b.step - a.step) for a, b in itertools.pairwise(mine) if b.step > a.step]
-    gaps = [gap / 1e9 for gap, _ in pairs if gap > 0]
-    steps = [gap / 1e9 / count for gap, count in pairs if gap > 0]
-    return Pace(statistics.median(steps) if steps else None, statistics.median(gaps) if gaps else None)
+    # Stored times of one moment differ by the step's own nanoseconds, which are no time.
+    points = [(row.time_ns // MILLISECOND_NS, row.step) for row in mine]
+    pairs = [
+        (later[0] - earlier[0], later[1] - earlier[1]) for earlier, later in itertools.pairwise(points) if later[1] > earlier[1]
+    ]
+    gaps = [gap / 1e3 for gap, _ in pairs if gap > 0]
+    if not gaps:
+        return Pace()
+    if len(pairs) - len(gaps) > COARSE_SHARE * len(pairs) or all(at % 1000 == 0 for at, _ in points):
+        longest_s = PAUSE_GAPS * statistics.median(gaps)  # a save or a pause is not the pace of steps
+        ends = [place for place, (gap, _) in enumerate(pairs) if gap > 0]
+        whole = pairs[ends[0] + 1 : ends[-1] + 1] or pairs  # from one change of the clock to another: what is before is a part
+        counted = [(gap / 1e3, count) for gap, count in whole if gap / 1e3 <= longest_s]
+        took_s, steps = sum(gap for gap, _ in counted), sum(count for _, count in counted)
+        return Pace(took_s / steps, took_s / len(counted))
+    return Pace(statistics.median(gap / 1e3 / count for gap, count in pairs if gap > 0), statistics.median(gaps))
 
 
 def is_about_metrics(incident: Incident) -> bool:

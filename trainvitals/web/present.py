@@ -187,19 +187,22 @@ def _throughput_tile(run: RunView) -> dict[str, Any]:
         if run.steps_per_s is None:
             return {"label": "Tokens/s", "value": fmt.UNKNOWN, "context": "not logged"}
         name, metric = "step_time_s", None
-        value, context = f"{fmt.number(1 / run.steps_per_s)} s", "median of the last steps"
+        value, context = fmt.step_time(1 / run.steps_per_s), "over the last steps"
     else:
         metric = run.metrics[name]
         value, context = (
-            fmt.number(metric.value, metric.nonfinite) + (" s" if name == "step_time_s" else ""),
+            fmt.step_time(metric.value, metric.nonfinite)
+            if name == "step_time_s"
+            else fmt.number(metric.value, metric.nonfinite),
             _context(run, metric),
         )
+    none = fmt.UNKNOWN if name == "step_time_s" else "0"  # who makes no step has no time of a step, and no speed
     if run.control.state in ("paused", "stopped"):
-        return {"label": METRIC_LABELS[name], "value": "0", "context": f"{run.control.state}, was {value}", "tone": "paused"}
+        return {"label": METRIC_LABELS[name], "value": none, "context": f"{run.control.state}, was {value}", "tone": "paused"}
     if run.verdict.word in (VerdictWord.HUNG, VerdictWord.STOPPED):
         return {
             "label": METRIC_LABELS[name],
-            "value": "0",
+            "value": none,
             "context": f"{run.verdict.word.value.lower()}, was {value}",
             "tone": "critical",
         }

@@ -188,7 +188,11 @@ def tile(shown: Mapping[str, Any], run: RunView, now_ns: int) -> dict[str, Any]:
 
 def _metric(label: str, shown: Mapping[str, Any], run: RunView) -> str:
     metric = run.metrics.get(_METRIC_OF[label])
-    if shown["value"] == "0" and shown.get("tone") in ("paused", "critical") and label not in ("Loss", "Grad norm"):
+    if (
+        shown["value"] in ("0", fmt.UNKNOWN)
+        and shown.get("tone") in ("paused", "critical")
+        and label not in ("Loss", "Grad norm")
+    ):
         why = (
             "已暂停"
             if run.control.state == "paused"
