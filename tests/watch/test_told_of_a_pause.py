@@ -181,10 +181,13 @@ def test_a_whole_watchdog_says_still_open_when_the_next_attempt_is_sick_before_t
         night.begin()  # another start, from far before
         night.train(20, 100)
         night.watchdog.turn()
-        night.train(120, 30, float("nan"))
-        night.pass_time(600, 20)
-        kinds = {notice.kind.value: notice for notice in night.notices()}
-        assert "recovered" not in kinds or kinds["recovered"].verb.value == "STILL-OPEN"
+        for part in range(10):
+            night.train(120 + 20 * part, 20, float("nan"))
+            night.pass_time(1, 2)
+        told = [(notice.kind.value, notice.verb.value) for notice in night.notices()]
+        assert told == [("opened", "TRAINING-SICK"), ("recovered", "STILL-OPEN"), ("opened", "TRAINING-SICK")]
+        (over,) = [text for text in night.said if text.startswith("incident recovered")]
+        assert over.endswith("; but still open: 1 critical")
     finally:
         night.door.store.close()
         night.box.outbox.close()

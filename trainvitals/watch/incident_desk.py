@@ -7,9 +7,10 @@ from typing import Any
 
 from trainvitals.clock import Clock
 from trainvitals.control.requests import ACKNOWLEDGE, SILENCE
+from trainvitals.incidents.change import ChangeKind, IncidentChange
 from trainvitals.incidents.mending import Patience
 from trainvitals.incidents.silences import Silence
-from trainvitals.records import Event, Finding, Step
+from trainvitals.records import Event, Finding, Severity, Step
 from trainvitals.settings import RunSettings, Settings
 from trainvitals.watch.alert_facts import Seen
 from trainvitals.watch.alerting import Alerting, NoAlerts
@@ -71,8 +72,14 @@ class IncidentDesk:
         if changes:
             self._out.touch()
         for change in changes:
-            self._out.announce(f"incident {change.kind.value}: {change.incident.title}")
+            self._out.announce(f"incident {change.kind.value}: {change.incident.title}{self._still_open(change)}")
         self._pages.poll(self._keeper.known, seen, now_ns, self._clock.monotonic_s(), self._keeper.silences)
+
+    def _still_open(self, change: IncidentChange) -> str:
+        """An end must not read as if all were over."""
+        is_grave = (one.severity is Severity.CRITICAL and one.id != change.incident.id for one in self._keeper.open_incidents)
+        count = sum(is_grave) if change.kind is ChangeKind.RECOVERED else 0
+        return f"; but still open: {count} critical" if count else ""
 
     def flush(self) -> None:
         """Hand messages over, whatever the store says."""

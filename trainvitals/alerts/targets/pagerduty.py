@@ -41,7 +41,8 @@ class PagerDuty:
                 "payload": {
                     "summary": message.headline[:MAX_SUMMARY_CHARACTERS] or "-",
                     "source": cut_bytes(plain(notice.run, 200), 200) or "trainvitals",
-                    "severity": _SEVERITIES[notice.severity],
+                    # A word more of an incident whose urgency there must not change.
+                    "severity": "critical" if notice.kind is NoticeKind.PAUSED else _SEVERITIES[notice.severity],
                     "timestamp": timestamp,
                     "component": "training run",
                     "group": cut_bytes(plain(notice.run, 200), 200),
