@@ -9,6 +9,7 @@ A position in an epoch is numbered on over the training (``epoch_counter``). Lin
 
 from __future__ import annotations
 
+import math
 import re
 from typing import Any, ClassVar
 
@@ -17,7 +18,7 @@ from trainvitals.logs.grammars.cells import with_iso_dates
 from trainvitals.logs.grammars.epoch_counter import EpochCounter
 from trainvitals.logs.grammars.line_shapes import MAX_LINE, Reading, epoch_line, read_line, step_line
 from trainvitals.logs.grammars.shape_tables import ShapeTables
-from trainvitals.logs.grammars.shape_words import loss_rank, metric_of
+from trainvitals.logs.grammars.shape_words import is_of_a_part, is_of_a_value, loss_rank, metric_of
 from trainvitals.logs.quoted import is_quoted
 from trainvitals.logs.times import LineTimes
 from trainvitals.logs.values import Metrics, json_safe, parse_number, slug
@@ -322,11 +323,12 @@ def metrics_of_reading(reading: Reading) -> tuple[Metrics, dict[str, float]]:
     """The metrics of the step, the loss first; and what the line tells of a validation."""
     metrics = Metrics()
     validation: dict[str, float] = {}
-    if (loss := _number(reading.loss.raw)) is not None:
+    loss = _number(reading.loss.raw)
+    if loss is not None and not (_is_of_parts(reading) and math.isfinite(loss)):
         metrics.put("loss", loss)
     for pair in reading.pairs:
         value = _number(pair.raw)
-        if pair is reading.loss or value is None:
+        if value is None or (pair is reading.loss and "loss" in metrics):
             continue
         named = metric_of(pair.key, pair.unit)
         if named is None:
@@ -343,6 +345,13 @@ def metrics_of_reading(reading: Reading) -> tuple[Metrics, dict[str, float]]:
         if value is not None and not (name == "step_time_s" and not 0 <= value < float("inf")):
             metrics.put(name, value * (factor or 1.0))
     return metrics, validation
+
+
+def _is_of_parts(reading: Reading) -> bool:
+    """Whether the line tells a critic's loss and no total: such a loss grows as the rewards do, and stays under its own name."""
+    return is_of_a_part(reading.loss.key) and any(
+        is_of_a_value(pair.key) and loss_rank(pair.key) is not None for pair in reading.pairs
+    )
 
 
 def _number(raw: str) -> float | None:

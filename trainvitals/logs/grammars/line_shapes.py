@@ -17,6 +17,7 @@ from trainvitals.logs.grammars.shape_words import (
     VALIDATION,
     counter_of,
     is_of_schema,
+    is_unit_of_loss,
     loss_rank,
     step_rank,
     words_of,
@@ -51,7 +52,7 @@ _VERBS = (" is", " was", " of", " at")
 _TOTAL = re.compile(r"\s{0,8}(?:/|of|out of)\s{0,12}\Z")
 #: What follows a word that names the next number.
 _IS_NAME = re.compile(r"\s{0,2}[:=]|\s{1,8}[-+]?\d", re.ASCII)
-_UNIT = re.compile(r"[A-Za-z%][A-Za-z%/]{0,20}")
+_UNIT = re.compile(r"[A-Za-z%\u00b5\u03bc][A-Za-z%/]{0,20}")
 _BAR = re.compile(
     r"\A(.{0,300}?)\s{0,3}(?<!\d)\d{1,3}%\|[^|]{0,400}\|\s{0,10}(\d{1,15})/(\d{1,15}) \[([^\]]{1,1500})\]?(.{0,1000})", re.ASCII
 )
@@ -61,6 +62,14 @@ _ESPNET_NAMES = {"iter_time": "data_time", "optim_step_time": "optimizer_time"}
 _EPOCH_LINE = re.compile(r"\bepoch\b[\s:#\[(]{0,6}(\d{1,6})\]?(?:\s?(?:/|of)\s?(\d{1,6}))?", re.ASCII | re.IGNORECASE)
 _NO_EPOCH_LINE = re.compile(r"best|last|resum|load|max|total|warm|sav", re.IGNORECASE)
 _COMMAND = re.compile(r"\s--[A-Za-z]")
+#: A line of a patch, of a list of files, of a table of configurations.
+_LISTED = re.compile(
+    r"\A(?:[+-][A-Za-z]|[dl-][rwxsStT-]{9}[.+@]?\s)|\bconfig(?:uration)? #?\d|\bcommit [0-9a-f]{1,40}(?![\w.])",
+    re.ASCII | re.IGNORECASE,
+)
+#: The name of a file is no place to read a step from.
+_FILE = re.compile(r"[^\s,;]{0,300}\.(?:ckpt|pth?|safetensors|npz|pkl|distcp|hdf5|h5|keras|msgpack|onnx|gguf)(?!\w)")
+_MAY_NAME_FILE = re.compile(r"\.(?:ckpt|pt|safet|npz|pkl|distcp|h\w{1,3}5|h5|keras|msgpack|onnx|gguf)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,10 +165,16 @@ def read_line(line: str, above: Counted | None = None) -> Reading | None:
     """
     if len(line) > MAX_LINE and "%|" not in line:
         return None
-    if not _MAY_HAVE_LOSS.search(line, 0, 2 * MAX_LINE) or _COMMAND.search(line, 0, MAX_LINE):
+    if (
+        not _MAY_HAVE_LOSS.search(line, 0, 2 * MAX_LINE)
+        or _COMMAND.search(line, 0, MAX_LINE)
+        or _LISTED.search(line, 0, MAX_LINE)
+    ):
         return None
     if "%|" in line and (bar := _BAR.match(line)) is not None:
         return _read_bar(line, bar)
+    if len(line) > MAX_LINE:
+        return None
     text = _cleaned(line)
     found = _Found()
     at = 0
@@ -192,6 +207,8 @@ def _read_bar(line: str, bar: re.Match[str]) -> Reading | None:
 
 def _cleaned(line: str) -> str:
     text = line
+    if _MAY_NAME_FILE.search(text):
+        text = _FILE.sub(lambda found: " " * len(found[0]), text)
     if "ensor(" in text or "rray(" in text or "float" in text:
         text = _TENSOR.sub(lambda found: found[1].ljust(len(found[0])), text)
     text = _GLUED.sub("", text.translate(_QUOTES)) if "poch" in text else text.translate(_QUOTES)
@@ -217,6 +234,9 @@ def _scan(text: str, at: int, found: _Found) -> None:
         behind = text[end : numbers[index + 1][0]] if index + 1 < len(numbers) else text[end : end + 60]
         if is_total:
             is_total = False
+            continue
+        if behind == "," and raw.isdigit() and text[numbers[index + 1][0]].isdigit():
+            is_total = True  # a decimal comma (5,9409), or one list or another: no value is better than a wrong one
             continue
         key, residue = _key_of(gap[-200:], index == 0)
         if not found.has_loss:  # what follows the loss is about something else
@@ -311,6 +331,11 @@ def _whole(raw: str) -> int | None:
     return int(text) if text.isdigit() and len(text) <= 15 else None
 
 
+def _is_cut_by_comma(raw: str) -> bool:
+    """``5,940`` may be 5940 or 5.94: as a loss it is neither."""
+    return "," in raw and "." not in raw
+
+
 _THOUSANDS = {"k": 1_000, "K": 1_000, "M": 1_000_000}
 
 
@@ -324,7 +349,14 @@ def rounded(raw: str, unit: int) -> tuple[int | None, int]:
 
 
 def _reading(text: str, found: _Found, head: tuple[str, ...] | None = None, above: Counted | None = None) -> Reading | None:
-    losses = [(rank, index) for index, pair in enumerate(found.pairs) if pair.key and (rank := loss_rank(pair.key)) is not None]
+    losses = [
+        (rank, index)
+        for index, pair in enumerate(found.pairs)
+        if pair.key
+        and is_unit_of_loss(pair.unit)
+        and not _is_cut_by_comma(pair.raw)
+        and (rank := loss_rank(pair.key)) is not None
+    ]
     if not losses and any(pair.key.lower() in VALIDATION for pair in found.pairs):
         losses = [(0, index) for index, pair in enumerate(found.pairs) if pair.key.lower() in ("train", "training")]
     if not losses:

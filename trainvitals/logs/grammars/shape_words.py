@@ -38,13 +38,14 @@ _COST_WORDS = _set("cost train training avg average mean total current loss")
 #: Beside a loss's name they make it something else.
 _NO_LOSS = _set(
     """scale scaler scaling weight weights coef coeff coefficient factor lambda best min minimum lowest previous last prev target
-    packet fn function type name threshold patience improvement delta ratio per total_time std var variance grad count"""
+    packet fn function type name threshold patience improvement delta ratio per total_time std var variance grad count
+    stop profit pnl signal"""
 )
 VALIDATION = _set("val valid validation validating eval evaluating evaluation evaluate test testing dev heldout holdout")
 #: A line that speaks of these tells no training step, though it may name its step and its loss.
 OTHER_SUBJECTS = _set(
     """saved saving save checkpoint ckpt best loaded loading resumed resuming resume restored restoring improved early summary
-    results packet assert expected example"""
+    results packet assert expected example quantizing quantising calibrating"""
 )
 LEVELS = _set("info debug warning error train training root main logger log stdout stderr")
 _IGNORED = _set(
@@ -66,9 +67,23 @@ _RATES: dict[str, tuple[str, float]] = {
     **dict.fromkeys(("tflops", "tflop/s", "tflops/gpu", "tflop/s/gpu", "tflops/s"), ("tflops_per_gpu", 1.0)),
 }  # fmt: skip
 #: Units, as they stand behind a number; other words behind one belong to the next name.
-UNITS = frozenset({*_RATES, "ms", "s", "sec", "secs", "seconds", "us", "min", "mins", "h", "%", "x", "k", "m", "g", "b", "gb", "mb", "gib", "mib",
+UNITS = frozenset({*_RATES, "ms", "s", "sec", "secs", "seconds", "us", "\u00b5s", "\u03bcs", "ns", "min", "mins", "h", "%", "x", "k", "m", "g", "b", "gb", "mb", "gib", "mib",
                    "batches", "steps", "samples", "tokens", "iters"})  # fmt: skip
-_SECONDS = {"ms": 1e-3, "s": 1.0, "sec": 1.0, "secs": 1.0, "seconds": 1.0, "us": 1e-6}
+_SECONDS = {
+    "ms": 1e-3,
+    "s": 1.0,
+    "sec": 1.0,
+    "secs": 1.0,
+    "seconds": 1.0,
+    "us": 1e-6,
+    "\u00b5s": 1e-6,
+    "\u03bcs": 1e-6,
+    "ns": 1e-9,
+}
+#: What has one of these behind it is a time or a share, whatever it is called.
+_NO_LOSS_UNITS = frozenset({*_SECONDS, "min", "mins", "h", "%"})
+#: Of a critic: errors in units of the squared return, which must grow in a run that learns.
+_OF_A_VALUE = _set("value critic vf qf td q")
 _LARGE = {"k": 1e3, "K": 1e3, "M": 1e6, "B": 1e9, "G": 1e9}
 #: A duration of one step by these names.
 _STEP_TIMES = frozenset({"dt", "iter dt", "step dt", "time per step", "time per iter", "batch time", "iter time", "step time", "iteration time",
@@ -135,6 +150,22 @@ def loss_rank(key: str) -> int | None:
     return 300
 
 
+def is_unit_of_loss(unit: str) -> bool:
+    """Whether a loss may have that unit behind it: no loss is measured in milliseconds or percent."""
+    return unit.lower() not in _NO_LOSS_UNITS
+
+
+def is_of_a_value(key: str) -> bool:
+    """Whether the loss is one of a value function."""
+    return not _OF_A_VALUE.isdisjoint(words_of(key))
+
+
+def is_of_a_part(key: str) -> bool:
+    """Whether the name of the loss says of which part it is: neither plain ``loss`` nor a total of all."""
+    rank = loss_rank(key)
+    return rank is None or rank == 300
+
+
 @lru_cache(maxsize=4096)
 def metric_of(key: str, unit: str) -> tuple[str, str, float] | None:
     """(train or validation, metric, factor) of a number by its name and unit; factor 0.0 = one by it. None: no metric."""
@@ -161,6 +192,8 @@ def metric_of(key: str, unit: str) -> tuple[str, str, float] | None:
     if meaning.kind == "train":
         if meaning.metric == "step_time_s":
             return "train", "step_time_s", _SECONDS.get(low, meaning.factor)
+        if low in _SECONDS and meaning.metric not in TRAIN_METRICS:
+            factor = _SECONDS[low]
         return "train", meaning.metric, meaning.factor * factor
     extra = slug(f"{key}_s" if low in _SECONDS else key)
     return ("train", extra, _SECONDS.get(low, factor)) if extra is not None and meaning.kind == "time" else None
