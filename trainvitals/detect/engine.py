@@ -146,6 +146,15 @@ class Engine(Stateful):
         """Seconds after the last progress at which a stall is found; None before the first record, in a pause, at the end."""
         return self._stall.deadline_s()
 
+    @property
+    def watched(self) -> tuple[bool, int | None]:
+        """Whether the run was seen alive, and when its last step came (UTC ns by the clock of ``tick``, None = as the step says)."""
+        return self._stall.watched
+
+    def go_on_watching(self, arrived_ns: int | None) -> None:
+        """For a fresh engine: what it reads first was watched before, so a silence behind it is a hang, not the end of an old log."""
+        self._stall.go_on_watching(arrived_ns)
+
     def metric_usual(self, name: str) -> float | None:
         """Median of recent accepted points of a metric (faulty points of loss, grad norm and throughput left out)."""
         if name == "loss":

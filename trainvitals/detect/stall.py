@@ -79,6 +79,15 @@ class StallDetector(FamilyDetector):
             return gaps.values[0] if len(gaps) else self._first_took_s
         return gaps.values[-2]
 
+    @property
+    def watched(self) -> tuple[bool, int | None]:
+        """Whether this run was seen alive, and when its last step came (UTC ns, as ``tick`` is told the time; None = as the step says)."""
+        return self._was_live, self._arrived_ns
+
+    def go_on_watching(self, arrived_ns: int | None) -> None:
+        """Everything is read from the start again, of a run that was seen alive: a silence at the end of it is no history."""
+        self._was_live, self._arrived_ns, self._stepped = True, arrived_ns, True
+
     def usual_s(self) -> float | None:
         """Median time between two logged steps."""
         return self._gaps.median() if len(self._gaps) else None

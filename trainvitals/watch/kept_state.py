@@ -16,6 +16,14 @@ def packed(state: Mapping[str, Any] | None) -> bytes:
     return zlib.compress(json.dumps(state, separators=(",", ":")).encode(), 1)
 
 
+def was_watched(blob: bytes | None) -> bool:
+    """Whether a state, of whatever version, says that the run was seen alive."""
+    try:
+        return blob is not None and unpacked(blob)["engine"]["_stall"]["_was_live"] is True
+    except KEPT_ERRORS:
+        return False
+
+
 def unpacked(blob: bytes) -> Any:
     """What ``packed`` was given."""
     return json.loads(zlib.decompress(blob))

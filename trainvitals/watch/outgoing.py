@@ -81,6 +81,11 @@ class Outgoing:
         """Said once the next commit is written, or refused."""
         self._pending.announcements.append(sentence)
 
+    def tell(self, event: Event, sentence: str = "") -> None:
+        """Store an event and announce it; sentence: in other words than its own."""
+        self.add_event(event)
+        self.announce(sentence or event.text)
+
     def touch(self) -> None:
         """The state alone has changed: it is to be committed, too."""
         self._pending.changed = True

@@ -44,9 +44,9 @@ class StoreRoad:
         self._committed = kept.get(self._key + "state")
         return self._committed, kept.get(self._key + "checkpoints")
 
-    def was_kept(self) -> bool:
-        """Whether a copy says that a state was committed before, wherever it is."""
-        return self._copy.read() is not None
+    def kept_elsewhere(self) -> bytes | None:
+        """The copy of what was committed before, when the store has nothing of it."""
+        return self._copy.read() if self._committed is None else None
 
     def copied(self, meet: Callable[[bytes | None], bool]) -> bytes | None:
         """The copy to go on from while the store cannot be opened. meet: called with what the store has kept when it can be; whether the

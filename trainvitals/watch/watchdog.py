@@ -36,7 +36,7 @@ from trainvitals.watch.engines import engine_for
 from trainvitals.watch.far_control import FarControl
 from trainvitals.watch.flood import FloodGate
 from trainvitals.watch.incident_desk import IncidentDesk
-from trainvitals.watch.kept_state import KEPT_ERRORS, packed, unpacked
+from trainvitals.watch.kept_state import KEPT_ERRORS, packed, unpacked, was_watched
 from trainvitals.watch.metadata import MetadataFiles
 from trainvitals.watch.outgoing import Outgoing
 from trainvitals.watch.pause_requests import PauseRequests
@@ -105,10 +105,10 @@ class Watchdog:
 
     def restore(self) -> None:
         """Go on where the last committed turn ended. Raises ``StoreError`` when the store does not answer."""
-        blob, checkpoints = self._road.kept()
-        self._go_on_from(blob, checkpoints)
-        if blob is None and self._road.was_kept():  # in another file than this one
-            self._tell_of(self._gone.met())
+        self._go_on_from(*self._road.kept())
+        if (copy := self._road.kept_elsewhere()) is not None:
+            self._keep_watching(copy)
+            self._out.tell(self._gone.met())
 
     def begin_without_store(self, why: str) -> None:
         """Go on from the copy of the state in the run directory, without one from the start of the run's files, and keep in memory
@@ -141,6 +141,7 @@ class Watchdog:
             # Written by another version: reading the files again gives the same rows and the same ids, so nothing doubles.
             text = f"the kept state could not be used ({type(error).__name__}: {error}); the run's files are read again from the start"
             self._start_anew()
+            self._keep_watching(blob)
             self._trips.restore([])
             self.note(text)
             self._out.announce(text)
@@ -168,7 +169,9 @@ class Watchdog:
 
     def _start_anew(self) -> None:
         self._sources = self._sources.fresh()
-        self._engine = engine_for(self._settings, self._run)
+        (was_watched_until_now, arrived_ns), self._engine = self._engine.watched, engine_for(self._settings, self._run)
+        if was_watched_until_now:
+            self._engine.go_on_watching(arrived_ns)
         self._incidents.start_anew()
         self._out.counters = Counters()
         self._checkpoint_events, self._checkpoint_state = CheckpointEvents(), None
@@ -183,11 +186,12 @@ class Watchdog:
         """What the store had is gone: the run's files give the same rows, with the same ids. What the breaker decided still holds."""
         self._start_anew()
         self._road.begin_anew()
-        self._tell_of(why)
+        self._out.tell(why)
 
-    def _tell_of(self, event: Event) -> None:
-        self._out.add_event(event)
-        self._out.announce(event.text)
+    def _keep_watching(self, kept: bytes) -> None:
+        """All is read from the start: a run that was watched before, and stays silent from now on, hangs."""
+        if was_watched(kept):
+            self._engine.go_on_watching(self._steady_ns())
 
     def _take_up_notes(self) -> None:
         """What people said outlives what was kept of it: a store that is new, or a state that cannot be read."""
@@ -210,15 +214,12 @@ class Watchdog:
             self._found(self._guarded(partial(self._engine.update, request)), now_ns)
             self._out.touch()
         for told in self._adapter.poll(self._clock.monotonic_s(), now_ns):
-            self._out.add_event(told)
-            self._out.announce(f"control: {told.text or told.data['state']}")
+            self._out.tell(told, f"control: {told.text or told.data['state']}")
             self._found(self._guarded(partial(self._engine.update, told)), now_ns)
         for answered in self._far.poll(self._clock.monotonic_s(), now_ns):
-            self._out.add_event(answered)
-            self._out.announce(f"{answered.kind}: {answered.text}")
+            self._out.tell(answered, f"{answered.kind}: {answered.text}")
         for asked in self._requests.poll(self._clock.monotonic_s(), now_ns, self._last_step):
-            self._out.add_event(asked)
-            self._out.announce(f"{asked.kind}: {asked.text}")
+            self._out.tell(asked, f"{asked.kind}: {asked.text}")
             self._found(self._guarded(partial(self._engine.update, asked)), now_ns)
         for decision in self._breaker.log_events(self._engine.take_breaker_log(), self._sources.attempt, now_ns):
             self._out.add_event(decision)
@@ -234,8 +235,7 @@ class Watchdog:
         if not is_behind:  # what is read later may say that it is over
             self._found(self._guarded(lambda: self._safe.poll(now_ns, self._sources.attempt)), now_ns)
         for event in self._safe.take_events():
-            self._out.add_event(event)
-            self._out.announce(event.text)
+            self._out.tell(event)
             self._audit.kept(event)
         for head in self._audit.poll(self._clock.monotonic_s()):
             self._out.add_event(head)
@@ -371,9 +371,8 @@ class Watchdog:
     def _act(self, now_ns: int) -> bool:
         told = self._trips.carry_out(self._sources.attempt, now_ns, self._clock.monotonic_s(), self._safe.pause_save)
         for event in told:
-            self._out.add_event(event)
+            self._out.tell(event, f"breaker: {event.text}")
             self._audit.decided(event)
-            self._out.announce(f"breaker: {event.text}")
         return bool(told)
 
     def _commit(self) -> None:
