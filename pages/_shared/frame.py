@@ -7,12 +7,13 @@ import streamlit as st
 from pages._shared.components import verdict_band
 from pages._shared.incident_people import act_in_band, with_people
 from pages._shared.runs import visible_runs
-from pages._shared.state import RUN_KEY, Look, alerts_now, look, refresh_s, theme
+from pages._shared.state import RUN_KEY, Look, alerts_now, look, refresh_s, the_poller, theme
 from trainvitals.charts.palette import palette
 from trainvitals.web import format as fmt
-from trainvitals.web.present import band
+from trainvitals.web.present import band, run_label
 from trainvitals.web.stale import data_age_s
 
+_SWITCHED = "tv_run_switched"
 _CSS = Path(__file__).parent / "style.css"
 
 
@@ -28,23 +29,28 @@ def _switch_run() -> None:
     chosen = st.session_state.get("tv_run_select")
     if chosen:
         st.session_state[RUN_KEY] = chosen
+        st.session_state[_SWITCHED] = True
         st.query_params.from_dict({"run": chosen})
 
 
 def run_selector(current: str) -> None:
-    """A select box when there is more than one run to choose from."""
-    names = visible_runs()
-    if len(names) > 1:
-        # A link may have changed the run since the box was touched: it says what the page shows.
-        st.session_state["tv_run_select"] = current
-        st.selectbox(
-            "Run",
-            names,
-            key="tv_run_select",
-            on_change=_switch_run,
-            label_visibility="collapsed",
-            width=320,
-        )
+    """A select box with each run's state when there is more than one run to choose from."""
+    if len(visible_runs()) > 1:
+        st.session_state[RUN_KEY] = current
+        st.fragment(_selector, run_every=max(3.0, refresh_s()))()
+
+
+def _selector() -> None:
+    if st.session_state.pop(_SWITCHED, False):
+        st.rerun()  # the whole page is another run's
+    held = the_poller()
+    # A link may have changed the run since the box was touched: it says what the page shows.
+    st.session_state["tv_run_select"] = st.session_state[RUN_KEY]
+    snapshot, now_ns = held.snapshot(), held.now_ns()
+    st.selectbox(
+        "Run", visible_runs(), key="tv_run_select", on_change=_switch_run, label_visibility="collapsed", width=420,
+        format_func=lambda name: run_label(snapshot, name, now_ns),
+    )  # fmt: skip
 
 
 def bar(seen: Look) -> None:

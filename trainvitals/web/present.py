@@ -258,6 +258,30 @@ def elsewhere(snapshot: Snapshot, names: Sequence[str], current: str, now_ns: in
     return tuple(found)
 
 
+#: Which run is looked at first: what somebody must act upon, what stands, what wants a look.
+_URGENCY = ("critical", "paused", "warning")
+
+
+def most_urgent(snapshot: Snapshot, names: Sequence[str], now_ns: int) -> str:
+    """Name of the run of ``names`` (one at least) that must be looked at first; of equals the first."""
+
+    def rank(name: str) -> int:
+        run = snapshot.run(name)
+        tone = verdict_now(snapshot, run, now_ns).tone if run is not None else ""
+        return _URGENCY.index(tone) if tone in _URGENCY else len(_URGENCY)
+
+    return min(names, key=rank)
+
+
+def run_label(snapshot: Snapshot, name: str, now_ns: int) -> str:
+    """A run's name where one is chosen, with how it is: ``▲ llama-70b · TRAINING-SICK``."""
+    run = snapshot.run(name)
+    if run is None:
+        return name
+    verdict = verdict_now(snapshot, run, now_ns)
+    return f"{TAB_GLYPHS.get(verdict.tone, '')}{name} · {verdict.word.value}"
+
+
 def nothing_to_check(snapshot: Snapshot, run: RunView, now_ns: int) -> str:
     """Why there are no checks. What nobody looks at is not well: it is not known."""
     if snapshot.error:
