@@ -14,7 +14,7 @@ from trainvitals.watch.unread_log import unread_words
 from trainvitals.web.checkpoint_words import restart_note
 from trainvitals.web.told_troubles import STARTED, told_troubles
 
-UNREAD = unread_words([("/logs/train.log", 1_500, None)])
+UNREAD = unread_words([("/logs/no. 1/train.log", 1_500, None)])
 LOOK = "cannot look at the checkpoints: the look at /ck has not come back for 2 minutes"
 
 
@@ -31,7 +31,7 @@ def told(store: SqliteStore, tmp_path, *notes):  # noqa: F811
 def test_a_log_that_is_not_understood_is_named_with_its_lines_in_place_of_waiting(store, tmp_path):  # noqa: F811
     seen = told(store, tmp_path, note(1, UNREAD, trouble="log"))
     assert seen.verdict.word is VerdictWord.UNKNOWN
-    assert "1,000 lines" in seen.verdict.headline and "/logs/train.log" in seen.verdict.headline
+    assert "1,000 lines" in seen.verdict.headline and "/logs/no. 1/train.log" in seen.verdict.headline
     assert "[formats.NAME]" in seen.verdict.decision and "docs/formats.md" in seen.verdict.decision
     assert "globs" not in seen.verdict.decision
     assert any(line.startswith("the log: no step") for line in seen.not_watched)

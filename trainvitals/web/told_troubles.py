@@ -31,5 +31,5 @@ def with_unread_log(found: Verdict, troubles: Mapping[str, str], last_step: int 
     text = troubles.get(LOG)
     if text is None or found.word is not VerdictWord.UNKNOWN or last_step is not None or not is_watched:
         return found
-    headline, _, todo = text.partition(". ")
-    return replace(found, headline=headline, decision=f"{todo}." if todo else found.decision)
+    headline, _, todo = text.partition(". If ")  # a path may hold a full stop, too
+    return replace(found, headline=headline, decision=f"If {todo}." if todo else found.decision)
