@@ -70,7 +70,7 @@ def test_a_jump_that_gives_back_a_sixth_of_the_progress_is_told_at_once():
 def test_gradients_many_times_the_usual_beside_a_higher_loss_end_the_silence():
     found = told([noted(), *steps(960, lambda n: 0.15 if n >= BLOW_UP_AT else 0.0, lambda n: 1.8 if n >= BLOW_UP_AT else 0.4)])
     (norm,) = of_rule(found, "grad_norm_spike")
-    assert norm.first_step == BLOW_UP_AT and norm.detected_step <= BLOW_UP_AT + 20
+    assert norm.first_step == BLOW_UP_AT and norm.detected_step <= BLOW_UP_AT + 25
     assert of_rule(found, "loss_spike")
 
 
@@ -89,7 +89,7 @@ def test_a_rise_that_is_under_way_when_the_note_ends_is_told_since_it_began():
 @pytest.mark.parametrize("shift", [-0.4, 0.1, 0.3, 0.8])
 def test_a_shift_that_stays_flat_is_silent_during_the_note_and_after_it(seed, shift):
     def norm(n):
-        return 1.5 if NOTE_AT <= n < NOTE_AT + 6 else 0.4  # gradients are shaken for some steps
+        return 2.5 if NOTE_AT <= n < NOTE_AT + 12 else 0.4  # gradients are shaken for some steps
 
     assert told([noted(), *steps(1600, lambda n: shift if n >= NOTE_AT else 0.0, norm, seed=seed)]) == []
 

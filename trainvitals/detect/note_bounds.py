@@ -21,6 +21,8 @@ from trainvitals.records import Event, Step
 FAR_EXCESS = 0.5  # of the level: no mixture does this to a trained model
 FAR_SIGMA = 20.0
 FAR_POINTS = 3
+NORM_POINTS = 24
+NORM_SHARE = 0.75  # of these points
 MIN_EXCESS = 0.03  # of the level, for the grad norm to count
 RISING_EXCESS = 0.10  # of the level
 MIN_RISE = 0.01  # of the level, from one block to the next
@@ -64,7 +66,7 @@ class NoteBoundsDetector(FamilyDetector):
         self._medians: list[list[float]] = [[] for _ in BLOCK_SIZES]
         self._flat: deque[float] = deque(maxlen=RISES + 1)
         self._far_points = 0
-        self._norms: deque[float] = deque(maxlen=BLOCK_SIZES[0])
+        self._norms: deque[float] = deque(maxlen=NORM_POINTS)
         self._losses: deque[float] = deque(maxlen=BLOCK_SIZES[0])
 
     def on_event(self, event: Event) -> None:
@@ -156,13 +158,13 @@ class NoteBoundsDetector(FamilyDetector):
         return self._far_points >= FAR_POINTS
 
     def _is_norm_high(self, before: dict[str, Any]) -> bool:
-        """Gradients many times the usual beside a higher loss, for a whole block: a change of data shakes them for some steps only."""
-        usual, needed = before["grad_norm"], self._norms.maxlen
-        if not usual or len(self._norms) < (needed or 0) or len(self._losses) < (needed or 0):
+        """Gradients many times the usual beside a higher loss, again and again: a change of data shakes them for some steps only."""
+        usual = before["grad_norm"]
+        if not usual or len(self._norms) < NORM_POINTS or len(self._losses) < BLOCK_SIZES[0]:
             return False
         rise = median(self._losses) - before["level"]
         is_higher = rise >= max(self._hot_z * before["sigma"], MIN_EXCESS * abs(before["level"]))
-        return bool(is_higher and median(self._norms) >= self._ratio * usual)
+        return bool(is_higher and sum(norm >= self._ratio * usual for norm in self._norms) >= NORM_SHARE * NORM_POINTS)
 
     def _still_rises(self, before: dict[str, Any]) -> bool:
         """At the end of the note: a rise that goes on is no new usual level."""
