@@ -10,7 +10,6 @@ from trainvitals.charts.checkpoints import GOING, LOOKS, lanes_of
 from trainvitals.records import CheckpointReport, CheckpointState
 from trainvitals.web import checkpoint_words as words
 from trainvitals.web import format as fmt
-from trainvitals.web.told_troubles import CHECKPOINTS
 
 PICKED = "tv_checkpoint"
 LIST_HEIGHT = 420
@@ -149,9 +148,9 @@ def body() -> None:
     seen = look()
     if seen is None:
         return
-    if CHECKPOINTS in seen.run.troubles:
+    if sentence := words.look_sentence(seen.run):
         with st.container(key="tv-trouble-look"):
-            st.text(f"⚠ {seen.run.troubles[CHECKPOINTS]}. What you see is of before.")
+            st.text(sentence)
     if not seen.run.checkpoints:
         nothing_yet(seen)
         return

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import sample_run as sample
 from test_assemble import NOW, store, view  # noqa: F401 - the fixture
 
 from trainvitals.incidents.verdict import VerdictWord
-from trainvitals.records import Event
+from trainvitals.records import CheckpointReport, CheckpointState, Event
 from trainvitals.store.encode import event_point
 from trainvitals.store.sqlite import SqliteStore
 from trainvitals.watch.heartbeat import heartbeat_point
 from trainvitals.watch.unread_log import unread_words
-from trainvitals.web.checkpoint_words import restart_note
+from trainvitals.web.checkpoint_words import look_sentence, restart_note
 from trainvitals.web.told_troubles import STARTED, told_troubles
 
 UNREAD = unread_words([("/logs/no. 1/train.log", 1_500, None)])
@@ -40,7 +42,13 @@ def test_a_log_that_is_not_understood_is_named_with_its_lines_in_place_of_waitin
 def test_a_look_at_the_checkpoints_that_hangs_is_seen_until_it_comes_back(store, tmp_path):  # noqa: F811
     seen = told(store, tmp_path, note(1, LOOK, trouble="checkpoints", is_over=False))
     assert seen.troubles["checkpoints"] == LOOK
-    assert "cannot be looked at" in restart_note(seen) and any("cannot be looked at" in line for line in seen.not_watched)
+    assert restart_note(seen) == "" and look_sentence(seen) == f"⚠ {LOOK}."  # nothing was ever there
+    one = CheckpointReport("/ck/1", 1, "torch", CheckpointState.WRITING, None, None, 1, 1)
+    assert "of before" in restart_note(replace(seen, checkpoints=(one,))) and "of before" in look_sentence(
+        replace(seen, checkpoints=(one,))
+    )
+    assert restart_note(replace(seen, last_step=5)) == "⚠ they cannot be looked at now"
+    assert any("cannot be looked at" in line for line in seen.not_watched)
     seen = told(store, tmp_path, note(2, "the checkpoints can be looked at again", trouble="checkpoints", is_over=True))
     assert not seen.troubles and "cannot be looked at" not in restart_note(seen)
 

@@ -148,12 +148,21 @@ def _choice_line(run: RunView, choice: ResumeChoice) -> Line | None:
 def restart_note(run: RunView) -> str:
     """The first of them that must not happen, in a few words; empty when a restart would do the right thing, or nothing is known.
     Before it, that nobody looks: what stands here is then of before."""
-    if CHECKPOINTS in run.troubles:
-        return "⚠ they cannot be looked at now: what you see is of before"
+    if CHECKPOINTS in run.troubles and (
+        run.checkpoints or run.last_step is not None
+    ):  # before the first start there is no directory
+        return "⚠ they cannot be looked at now" + (": what you see is of before" if run.checkpoints else "")
     for line in choice_lines(run):
         if line.tone == "critical":
             return f"▲ {line.label} {line.value.split('; the newest')[0].rstrip('.')}"
     return ""
+
+
+def look_sentence(run: RunView) -> str:
+    """Why the checkpoints cannot be looked at now; "" when they can."""
+    if CHECKPOINTS not in run.troubles:
+        return ""
+    return f"⚠ {run.troubles[CHECKPOINTS].rstrip('.')}." + (" What you see is of before." if run.checkpoints else "")
 
 
 def start_lines(run: RunView, most: int = 6) -> tuple[Line, ...]:
