@@ -235,7 +235,7 @@ def _scan(text: str, at: int, found: _Found) -> None:
         if is_total:
             is_total = False
             continue
-        if behind == "," and raw.isdigit() and text[numbers[index + 1][0]].isdigit():
+        if behind == "," and raw.isdigit() and text[end + 1 : end + 2].isdigit():
             is_total = True  # a decimal comma (5,9409), or one list or another: no value is better than a wrong one
             continue
         key, residue = _key_of(gap[-200:], index == 0)
