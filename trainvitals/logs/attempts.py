@@ -13,6 +13,11 @@ A trainer that is started again soon goes back by a few points only, and so do r
 ranks print one step within seconds, so a smaller step that is ``RESTART_NS`` newer than the newest one is a rewind; and where
 lines hold no times, but every step so far was told once, nobody else prints: a smaller step from which the next one goes on through what was told
 before is a rewind. Until that one comes a step is held. A table has one writer: there a smaller step that was told before is a rewind at once.
+
+As long as an attempt has told one step only, nobody knows how far its steps are apart: a smaller one is that of a rank which is a line behind, if
+the first one was told twice or the launcher's prefix names another rank.
+
+A line may be torn in the middle of its step, so a step that is absurdly far ahead is held too. It is one when the next goes on behind it.
 """
 
 from __future__ import annotations
@@ -29,6 +34,8 @@ REORDER_POINTS = 5
 MAX_HELD_BACK_NS = 1800 * SECOND_NS
 #: Ranks work in step, and their hosts' clocks differ by less; what is seen of their differences is added three times.
 RESTART_NS = 30 * SECOND_NS
+#: A step ahead by so many times as much as was reached so far, or as is usual between two, is held.
+_ABSURD = 1_000
 #: Steps that were told once each, before a repetition is no longer another rank's.
 _FEW_POINTS = 3
 #: Ranks of the largest jobs whose every rank prints, and a little more.
@@ -42,6 +49,11 @@ class Verdict(Enum):
     NEW_ATTEMPT = "new attempt"
     NEXT = "next"
     REPEATED = "repeated"
+    TORN = "torn"
+
+
+#: The counter of what gives no record.
+LEFT_OUT = {Verdict.REPEATED: "repeated_steps", Verdict.TORN: "torn_lines"}
 
 
 class AttemptTracker:
@@ -80,6 +92,9 @@ class AttemptTracker:
     def admit(self, step: Step, is_ordered: bool = False, origin: str = "", is_table: bool = False) -> list[tuple[Step, Verdict]]:
         """The steps that are judged now: this one, unless only the next can tell, and before it one that was held."""
         judged = self.release(step)
+        if not is_ordered and self._is_absurd(step):
+            self._held = (step, origin)
+            return judged
         if is_table and self._is_among(step) and step.step in self._recent[:-1]:
             self.restart()
         elif not is_ordered and self._is_doubtful(step, origin, 1 if is_table else _FEW_POINTS):
@@ -92,6 +107,9 @@ class AttemptTracker:
         if self._held is None:
             return []
         (step, origin), self._held = self._held, None
+        if step.step > self._recent[-1]:
+            is_true = following is not None and following.step >= step.step
+            return [(step, self.judge(step.step, step.attempt, False, step.time_ns, origin) if is_true else Verdict.TORN)]
         if following is not None and step.step < following.step <= self._recent[-1] and not self.is_between:
             self.restart()
             return [(step, self.judge(step.step, step.attempt, False, step.time_ns, origin))]
@@ -112,6 +130,13 @@ class AttemptTracker:
             return step.step == recent[-1] and self._is_much_newer(step.time_ns)
         is_back = step.step < recent[-1] and self._is_near(step.step, False)
         return is_back and not origin and not self._lines and len(recent) >= few
+
+    def _is_absurd(self, step: Step) -> bool:
+        if step.step < _ABSURD * _ABSURD or not self._is_among(step):
+            return False
+        recent = self._recent
+        spacing = (recent[-1] - recent[0]) // (len(recent) - 1) if len(recent) > 1 else 1
+        return step.step > _ABSURD * (recent[-1] + _ABSURD * max(1, spacing))
 
     def _is_much_newer(self, time_ns: int | None) -> bool:
         return (
@@ -136,7 +161,11 @@ class AttemptTracker:
         is_new = self.number == 0 or self._is_restarting or named != self._named
         if not is_new and not is_ordered and step < recent[-1] and self._is_much_newer(time_ns):
             is_new = True
-        if not is_new and not self._is_near(step, is_ordered or self._is_other_file):
+        if (
+            not is_new
+            and not self._is_near(step, is_ordered or self._is_other_file)
+            and (is_ordered or not self._is_a_line_behind(origin))
+        ):
             if not is_ordered and self._is_held_back(step, time_ns, origin):
                 self._remember(origin, step)
                 self._count_line(step)
@@ -204,6 +233,11 @@ class AttemptTracker:
             return False
         spacing = (recent[-1] - recent[0]) / (len(recent) - 1) if len(recent) > 1 else 1
         return recent[-1] - step <= REORDER_POINTS * spacing
+
+    def _is_a_line_behind(self, origin: str) -> bool:
+        """A step below the only one that the attempt has told so far: whether another rank printed it."""
+        is_other = bool(origin) and bool(self._newest_origin) and origin != self._newest_origin and origin not in self._origins
+        return len(self._recent) == 1 and not self._is_other_file and (bool(self._lines) or is_other)
 
     def to_state(self) -> dict[str, Any]:
         return {

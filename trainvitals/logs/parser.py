@@ -12,7 +12,7 @@ from typing import Any
 
 from trainvitals.errors import InputError
 from trainvitals.identity import event_id
-from trainvitals.logs.attempts import AttemptTracker, Verdict
+from trainvitals.logs.attempts import LEFT_OUT, AttemptTracker, Verdict
 from trainvitals.logs.changes import FormatChanges
 from trainvitals.logs.event_numbers import EventNumbers
 from trainvitals.logs.event_text import without_secrets
@@ -299,8 +299,8 @@ class Parser:
             self._give(step, verdict, end, records, is_earlier)
 
     def _give(self, record: Step, verdict: Verdict, end: int, records: list[Step | Event], is_earlier: bool = False) -> None:
-        if verdict is Verdict.REPEATED:
-            self._counts["repeated_steps"] += 1
+        if verdict in LEFT_OUT:
+            self._counts[LEFT_OUT[verdict]] += 1
             return
         is_new = verdict is Verdict.NEW_ATTEMPT
         before = self._tracker.number - is_new
