@@ -124,6 +124,17 @@ def test_a_slow_rise_is_told_whatever_bump_healed_in_the_run_before() -> None:
         assert told <= expected + 64
 
 
+@pytest.mark.parametrize("seed", range(2))
+def test_a_rise_slower_than_its_reference_is_told_once_it_passes_what_the_run_wanders(seed: int) -> None:
+    """Up and down by 5 % every 300 points; from 3,000 on a fifth higher for good, so slowly that ten blocks see less than the wander."""
+
+    def loss(t: int) -> float:
+        return _falling(t) + 0.14 * math.sin(t / 48) + min(0.6, max(0.0, (t - 3000) / 2000 * 0.6))
+
+    told = _paged(alarms(find(_run(5500, loss, noise=0.05, seed=seed))), "loss_level_shift", 3000)
+    assert told is not None
+
+
 # -- below zero -----------------------------------------------------------------------------------------------------
 
 

@@ -36,6 +36,12 @@ class BlockMedians(Stateful):
         """Block medians, oldest first."""
         return [value for _, value in self._blocks]
 
+    @property
+    def best(self) -> float | None:
+        """Best mean of three blocks in a row, of all that are kept; None while there are not three."""
+        medians = self.medians
+        return min((sum(medians[i : i + 3]) / 3 for i in range(len(medians) - 2)), default=None)
+
     def push(self, step: int, value: float, *, is_usual: bool = True, is_warm: bool = True) -> bool:
         """Add a point; True when it filled a block and there are enough blocks to judge.
 

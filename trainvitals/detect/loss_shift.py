@@ -94,13 +94,12 @@ class LevelShiftDetector(FamilyDetector):
         if self._loss.is_return(step, typical, reference):
             self._loss.open_return(step, self._since_step, reference, sigma, typical)
             return
-        is_news = (
-            self._blocks.wander.is_known
-            and self._loss.scale.is_news(reference)
-            and typical - reference > self._blocks.wander.allowance
-        )
-        if self._since_sigma is not None and is_news:
+        wander, best = self._blocks.wander, self._blocks.best
+        is_known = wander.is_known and self._loss.scale.is_news(reference)
+        if self._since_sigma is not None and is_known and typical - reference > wander.allowance:
             self._loss.open_from_shift(step, self._since_step, reference, self._since_sigma, typical)
+        # A rise slower than the reference, which follows it, must not pass below what the run's wander allows at any one time.
+        is_news = is_known and best is not None and typical - min(best, reference) > wander.allowance
         if known is not None and known.severity is not Severity.INFO:
             return
         severity = Severity.WARNING if rise > self._warning_excess and is_news else Severity.INFO
