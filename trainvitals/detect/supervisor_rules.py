@@ -52,6 +52,8 @@ class SupervisorDetector(FamilyDetector):
         state = event.data.get("state")
         if state in ENDS:
             self._held(event)
+        elif state == "storage_hangs":
+            self._held(event, "the supervisor cannot start it again")
         elif state in GOES_ON:
             ending = "; " + (
                 "the trainer was started again" if state != "released" else event.text[:MAX_REASON].strip() or "released"
@@ -85,7 +87,7 @@ class SupervisorDetector(FamilyDetector):
         self._idle_since_ns = None
         self.ledger.close(HOLDING, ending=ending)
 
-    def _held(self, event: Event) -> None:
+    def _held(self, event: Event, what: str = "the supervisor starts it no more") -> None:
         data = event.data
         if data.get("road") == INSIDE and self._idle_since_ns is None:
             self._idle_since_ns, self._nodes = event.time_ns, max(0, _whole(data.get("nodes")) or 0)
@@ -93,7 +95,7 @@ class SupervisorDetector(FamilyDetector):
         rule = LOOP if data.get("rule") == LOOP else FAILED
         # As the supervisor says it to a terminal: behind the reason stands the command that lets it go on.
         reason = str(data.get("reason") or event.text.removeprefix("not starting it again: ").partition(" To go on: ")[0])
-        message = f"the supervisor starts it no more: {reason[:MAX_REASON].strip().rstrip('.')}"
+        message = f"{what}: {reason[:MAX_REASON].strip().rstrip('.')}"
         self.ledger.open_finding(
             rule, Severity.CRITICAL, message, time_ns=event.time_ns, data={"rule": str(data.get("rule") or "")[:64]}
         )

@@ -26,7 +26,7 @@ HANG_SOON_NS = 2 * HANG_SLACK_NS
 #: The phases of a start, in their order, as the supervisor names them; the first one only where there is a queue.
 PHASES = ("queue", "start", "load", "first_step")
 _KEPT_NUMBERS = 20
-_REFUSING = frozenset({"held", "kept_held", "gave_up", "left"})
+_REFUSING = frozenset({"held", "kept_held", "gave_up", "left", "storage_hangs"})
 #: What a person decided, or what needs nothing more.
 _SETTLED = frozenset({"released", "stopped", "done"})
 

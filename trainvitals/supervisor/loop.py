@@ -7,21 +7,20 @@ import random
 import socket
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from trainvitals.checkpoints.hash_store import HashStore
 from trainvitals.clock import Clock, StopSignal
 from trainvitals.control import ControlRequest, supervised
 from trainvitals.errors import ControlError, InputError, TrainvitalsError
 from trainvitals.incidents.rollback import RollbackInputs
 from trainvitals.settings import RunSettings, SupervisorSettings
 from trainvitals.supervisor import deaths, exits, history, holds, knowledge, lock, process, wishes
-from trainvitals.supervisor.choice import Choice, choose, named
+from trainvitals.supervisor.choice import Choice
 from trainvitals.supervisor.decide import Done, GiveUp, Hold, Wait, decide
 from trainvitals.supervisor.desk import ME, Desk
 from trainvitals.supervisor.healing import Healing
 from trainvitals.supervisor.history import History, Start
+from trainvitals.supervisor.looks import Looks, ToldToEnd
 from trainvitals.supervisor.progress import size_of_hook_file
 from trainvitals.supervisor.recovery import usual_s
 from trainvitals.supervisor.roads import road_of
@@ -53,7 +52,7 @@ class Supervisor:
         self._generator = generator or random.Random()  # noqa: S311 - spreads restarts
         self._desk = Desk(run, clock)
         self._road = road_of(run, settings, clock, self._desk, self._environment, self._command)
-        self._hashes = HashStore(str(Path(run.dir) / "checkpoint_hashes"))
+        self._looks = Looks(run, settings.verify_s, clock, stop, self._desk, self._facts)
         self._mark = ""
         self._history = History()
         self._running: Running | None = None
@@ -81,6 +80,9 @@ class Supervisor:
                         self._clock.sleep(self._poll_s)
                     else:
                         self._stop.wait(self._poll_s)
+            except ToldToEnd as told:
+                self._desk.tell("left", str(told), severity="warning")
+                return 0
             finally:
                 self._road.close()
                 self._desk.close()
@@ -174,16 +176,15 @@ class Supervisor:
         )  # fmt: skip
         start = self._road.blame(replace(start, ended_ns=now_ns, code=code, kind=told.kind, sentence=told.sentence), found)
         self._history = self._history.with_start(start)
-        if told.kind not in ("finished", "parked"):
-            choice = self._look_for_checkpoint(known)
-            start = replace(start, safe_step=choice.step)
-        known_end = wishes.after_end(self._history.with_start(start), running.progress, start)
-        self._remember(holds.after_park(known_end, request, running.status))
         is_wished = exits.POLICIES[told.kind].action in ("done", "stopped", "restart_now")
         self._desk.tell(
             "ended", f"attempt {start.number} ended: {told.sentence}", severity="info" if is_wished else "warning", step=start.last_step,
             attempt=start.number, kind=told.kind, code=code, trouble=known.trouble,
         )  # fmt: skip
+        if told.kind not in ("finished", "parked"):
+            start = replace(start, safe_step=self._look_for_checkpoint(known).step)
+        known_end = wishes.after_end(self._history.with_start(start), running.progress, start)
+        self._remember(holds.after_park(known_end, request, running.status))
         self._desk.audit("trainer_ended", {"attempt": start.number, "kind": told.kind, "code": code, "step": start.last_step})
         self._chance = self._generator.random()
         if self._stop.is_set() and told.kind in ("shutdown", "parked"):
@@ -233,9 +234,12 @@ class Supervisor:
     def _hold(self, reason: str, rule: str = "") -> None:
         self._remember(replace(self._history, held=reason, held_rule=rule, hold_seq=None, wish=None))
         text = f"not starting it again: {holds.sentence(self._history, self._run.dir)}"
-        nodes = self._history.last.nodes if self._history.last is not None else 0
-        self._desk.tell("held", text, severity="critical", rule=rule, reason=reason, road=self._road.name, nodes=nodes)
+        self._desk.tell("held", text, severity="critical", rule=rule, reason=reason, **self._facts())
         self._ask_to_stop()
+
+    def _facts(self) -> dict[str, Any]:
+        """How the run is started, and how many nodes its job keeps."""
+        return {"road": self._road.name, "nodes": self._history.last.nodes if self._history.last is not None else 0}
 
     def _ask_to_stop(self) -> None:
         """The run is asked to be stopped, so that every page and every start by hand says why, and a resume lets it go on."""
@@ -256,8 +260,7 @@ class Supervisor:
         return True
 
     def _release(self, why: str) -> None:
-        is_hold = bool(self._history.held)
-        if is_hold:
+        if is_hold := bool(self._history.held):
             self._desk.tell("released", why)
         self._remember(replace(self._history.seen_by_a_person(is_hold=is_hold), held="", held_rule="", hold_seq=None))
 
@@ -269,13 +272,11 @@ class Supervisor:
             return None
         wish = self._history.wish
         if wish is not None:
-            choice = named(wish.to, self._hashes, self._clock, self._settings.verify_s)
+            choice = self._looks.named(wish.to)
         elif self._choice is not None and self._clock.monotonic_s() - self._choice[0] < CHOICE_S:
             choice = self._choice[1]
         else:
-            choice = self._look_for_checkpoint(
-                knowledge.ask(self._open_store, self._run.name, self._clock.time_ns(), run_dir=self._run.dir)
-            )
+            choice = self._look_for_checkpoint()
         self._choice = None
         if choice.report is None and (choice.seen or choice.trouble or wish is not None or self._history.had_checkpoint):
             why = choice.trouble or (choice.sentence if choice.seen else "the run had checkpoints and none is there now")
@@ -360,20 +361,19 @@ class Supervisor:
 
     # -- parts --------------------------------------------------------------------------------------------------------
 
-    def _look_for_checkpoint(self, known: knowledge.Known) -> Choice:
+    def _look_for_checkpoint(self, known: knowledge.Known | None = None) -> Choice:
+        known = known or knowledge.ask(self._open_store, self._run.name, self._clock.time_ns(), run_dir=self._run.dir)
         starts = self._history.starts
         inputs = RollbackInputs(
             (), [*known.incidents, *knowledge.own_incidents(self._run.name, starts)], known.findings,
             [one for one in starts if one.first_step is not None], self._history.peak_step,
         )  # fmt: skip
-        choice = choose(
-            self._run.checkpoints, inputs, self._hashes, self._clock, self._settings.verify_s, tell=self._desk.announce
-        )  # fmt: skip
+        choice = self._looks.choose(inputs)
         self._choice = (self._clock.monotonic_s(), choice)
         return choice
 
     def _take_wishes(self) -> None:
-        taken = wishes.take(self._run, self._history, self._hashes, self._clock, self._settings.verify_s, self._save_wish)
+        taken = wishes.take(self._run, self._history, self._clock, self._looks.named_soon, self._save_wish)
         for state, text, request in taken:
             self._desk.tell(state, text, request=request)
 

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from trainvitals.checkpoints.files import printable
-from trainvitals.checkpoints.hash_store import HashStore
 from trainvitals.clock import Clock
 from trainvitals.control import files, supervised
 from trainvitals.control.records import ControlRequest
@@ -15,7 +14,7 @@ from trainvitals.control.requests import Answer, WatchRequest
 from trainvitals.errors import ControlError, InputError
 from trainvitals.incidents.amounts import span
 from trainvitals.settings import RunSettings
-from trainvitals.supervisor.choice import named
+from trainvitals.supervisor.choice import Choice
 from trainvitals.supervisor.command import checked_skip
 from trainvitals.supervisor.history import History, Start, Wish
 from trainvitals.supervisor.loss_memory import LEAST
@@ -30,9 +29,10 @@ CLOCK_SLACK_S = 300.0
 
 
 def take(
-    run: RunSettings, history: History, store: HashStore, clock: Clock, verify_s: float, keep: Callable[[Wish], None]
+    run: RunSettings, history: History, clock: Clock, look: Callable[[str], Choice], keep: Callable[[Wish], None]
 ) -> list[tuple[str, str, str]]:
-    """(state, sentence, id of the request) of what was taken or refused. ``keep`` remembers a wish before its file is taken away."""
+    """(state, sentence, id of the request) of what was taken or refused. ``look`` is ``choice.named`` of a path; what it raises as
+    ``InputError`` is a refusal. ``keep`` remembers a wish before its file is taken away."""
     told: list[tuple[str, str, str]] = []
     try:
         names = supervised.waiting(run.dir)
@@ -47,7 +47,7 @@ def take(
                 continue
             if wish is None or wish.id != request.id:
                 _check_age(run, name, request, clock)
-            new = wish if wish is not None and wish.id == request.id else _checked(run, request, store, clock, verify_s)
+            new = wish if wish is not None and wish.id == request.id else _checked(run, request, clock, look)
         except (InputError, ControlError, OSError) as error:
             told += _answer(run, name, request, "refused", str(error), clock)
             continue
@@ -71,7 +71,7 @@ def names_matter(error: OSError) -> bool:
     return not isinstance(error, FileNotFoundError)
 
 
-def _checked(run: RunSettings, request: WatchRequest, store: HashStore, clock: Clock, verify_s: float) -> Wish:
+def _checked(run: RunSettings, request: WatchRequest, clock: Clock, look: Callable[[str], Choice]) -> Wish:
     """Raises ``InputError`` for what must not be carried out; the trainer goes on then."""
     if request.kind != supervised.ROLLBACK:
         raise InputError(f"The supervisor does not know requests of the kind {request.kind!r}.")
@@ -85,7 +85,7 @@ def _checked(run: RunSettings, request: WatchRequest, store: HashStore, clock: C
         raise InputError(f"{printable(path, 300)} lies in none of the run's checkpoint directories.")
     if skip:
         checked_skip(skip)
-    choice = named(path, store, clock, verify_s)
+    choice = look(path)
     if choice.report is None:
         raise InputError(choice.why)
     return Wish(request.id, request.by, reason[:2_000], path, skip, clock.time_ns())

@@ -110,7 +110,7 @@ def _state(told: Sequence[Event]) -> SupervisorView:
     """What it does now: the newest of the events that say so."""
     words = {
         "started": "running", "adopted": "running", "ended": "ended", "waiting": "waiting", "stopped": "stopped", "held": "held",
-        "gave_up": "held", "released": "waiting", "done": "done",
+        "gave_up": "held", "released": "waiting", "done": "done", "storage_hangs": "waiting",
     }  # fmt: skip
     found = SupervisorView()
     for event in told:
