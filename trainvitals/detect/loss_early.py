@@ -48,8 +48,8 @@ class EarlyRiseDetector(FamilyDetector):
     def on_step(self, step: Step) -> None:
         value = self.context.loss
         is_dense = self.context.gap_steps < SPARSE_GAP_STEPS
-        last = DENSE_POINTS if is_dense else 0
-        if value is None or (self._loss.is_warm and self._points >= last and self._limit is None):
+        is_over = self._points >= DENSE_POINTS if is_dense else self._loss.is_warm
+        if value is None or (is_over and self._limit is None):
             return
         self._points += 1
         if self._recent:
