@@ -9,7 +9,6 @@ A position in an epoch is numbered on over the training (``epoch_counter``). Lin
 
 from __future__ import annotations
 
-import math
 import re
 from typing import Any, ClassVar
 
@@ -17,11 +16,12 @@ from trainvitals.logs.grammar import Record, message
 from trainvitals.logs.grammars.cells import with_iso_dates
 from trainvitals.logs.grammars.epoch_counter import EpochCounter
 from trainvitals.logs.grammars.line_shapes import MAX_LINE, Reading, epoch_line, read_line, step_line
+from trainvitals.logs.grammars.shape_metrics import metrics_of_reading
 from trainvitals.logs.grammars.shape_tables import ShapeTables
-from trainvitals.logs.grammars.shape_words import is_of_a_part, is_of_a_value, loss_rank, metric_of
+from trainvitals.logs.grammars.validation_block import Place, ValidationBlock
 from trainvitals.logs.quoted import is_quoted
 from trainvitals.logs.times import LineTimes
-from trainvitals.logs.values import Metrics, json_safe, parse_number, slug
+from trainvitals.logs.values import json_safe, parse_number
 from trainvitals.records import Event, Step
 from trainvitals.schema import TRAIN_METRICS
 
@@ -45,9 +45,16 @@ _RESUMED = re.compile(
 )
 _MAX_LINES = 240
 _MAX_CHARACTERS = 64 * 1024
-#: So many steps of another shape, with none of the one in use between them, are the trainer's new way of writing.
+#: So many steps of another shape, with none of the one in use between them, are the trainer's new way of writing: of one that goes on behind
+#: the last step, and of one that counts from the beginning again, as samples and validations do.
 _TO_CHANGE = 12
+_TO_CHANGE_BACK = 100
 _DOCUMENT = re.compile(r"#{1,4} \w|<[!a-zA-Z]|!\[|---\s*\Z|\"\"\"|(?:import|from|def|class) \w|#!|%YAML|```")
+#: Above an example in a document; an item of a list.
+_EXAMPLE = re.compile(r"\s{0,8}(?:(?:example|sample|expected|typical)\b.{0,60}:\s{0,8}\Z|usage: )", re.IGNORECASE)
+_ITEM = re.compile(r"\s{0,8}[-*\u2022] \S")
+#: One pair a line, indented: a configuration.
+_SETTING = re.compile(r"(\s{1,40})(?:- )?[\w.-]{1,60}:\s{1,8}\S{1,60}\s{0,8}\Z")
 
 
 class ByShape:
@@ -68,7 +75,9 @@ class ByShape:
 
     def __init__(self, times: LineTimes) -> None:
         self._times = times
-        self._counts: dict[str, list[Any]] = {}  # shape -> [rising lines, epoch, position, kind, since the last step in use]
+        self._counts: dict[
+            str, list[Any]
+        ] = {}  # shape -> [rising lines, epoch, position, kind, since the last step in use, went on behind it, was a side line]
         self._lines: list[str] = []
         self._characters = 0
         self._shape = ""
@@ -82,6 +91,9 @@ class ByShape:
         self._since_resume = _STEPS_OF_A_RESUME
         self._is_document_like: bool | None = None
         self._tables = ShapeTables()
+        self._block = ValidationBlock()
+        self._place: Place | None = None  # of the last step of the shape in use
+        self._total: int | None = None
         self._above: tuple[str, int] = ("", 0)  # a line that told a step only, and how many lines ago
         self._joined: list[str] = []  # the lines of a dictionary that is printed over several
         self.bad_records = 0
@@ -99,17 +111,33 @@ class ByShape:
         if reading is None:
             if (named := epoch_line(line)) is not None:
                 self._epoch = [*named]
+            if line:
+                self._look_around(line)
             resumed = self._resume(line) if self._shape else []
             if not self._shape and (named is not None or self._above == (line, 0) or _RESUMED.search(line)):
                 self._keep(line)
             return resumed
         if reading.is_validation:
             return self._validation(reading, line) if self._shape else []
-        if reading.shape == self._shape:
-            for entry in self._counts.values():
-                entry[4] = 0
-            return self._step(reading, line)
-        return self._candidate(reading, line)
+        place = (reading.epoch if reading.epoch is not None else self._epoch[0] or 0, reading.position)
+        entry = self._counts.get(reading.shape)
+        last = self._place if self._shape else (entry[1], entry[2]) if entry is not None else None
+        if self._block.holds(reading, place, last, self._interval, self._total):
+            return []
+        if reading.shape != self._shape:
+            return self._candidate(reading, line, place)
+        for other in self._counts.values():
+            other[6] = other[6] or other[4] > 0
+            other[4] = 0
+        if self._kind in ("step", "batch"):  # what stood between two of them is no way of writing on
+            self._lines, self._characters = [], 0
+        self._place, self._total = place, reading.total
+        return self._step(reading, line)
+
+    def _look_around(self, line: str) -> None:
+        self._block.look(line, bool(self._shape))
+        if not self._shape and _EXAMPLE.match(line):
+            self._is_document_like = True
 
     def idle(self) -> list[Record]:
         return self._release()
@@ -139,7 +167,7 @@ class ByShape:
         reading = read_line(line)
         text, age = self._above
         if reading is None and text:
-            reading = read_line(line, step_line(text))
+            reading = None if _is_setting(text, line) else read_line(line, step_line(text))
             self._above = (text, age + 1) if reading is None and age < _MAX_BELOW else ("", 0)
         if reading is None and step_line(line) is not None:
             self._above = (line, 0)
@@ -158,29 +186,37 @@ class ByShape:
         joined, self._joined = " ".join(part.strip() for part in self._joined)[:MAX_LINE], []
         return joined
 
-    def _candidate(self, reading: Reading, line: str) -> list[Record]:
+    def _candidate(self, reading: Reading, line: str, place: Place) -> list[Record]:
         """Evidence for a shape; records when it is enough, those of the lines kept first."""
         entry = self._counts.get(reading.shape)
-        epoch = reading.epoch if reading.epoch is not None else self._epoch[0]
         if entry is None:
             if len(self._counts) >= _MAX_SHAPES:
                 del self._counts[next(shape for shape in self._counts if shape != self._shape)]
-            entry = self._counts[reading.shape] = [0, -1, -1, reading.kind, 0]
-        place = (epoch if epoch is not None else 0, reading.position)
-        rises = place > (entry[1], entry[2])
-        if rises:
+            entry = self._counts[reading.shape] = [0, -1, -1, reading.kind, 0, False, False]
+        if place > (entry[1], entry[2]):
+            if entry[4] == 0:
+                entry[5] = self._place is None or place > self._place
             entry[0] += 1
-            entry[4] += 1
+            entry[4] = min(entry[4] + 1, _MAX_LINES)
             entry[1], entry[2] = place
-        if self._shape and entry[4] > _MAX_LINES:
-            entry[4] = _TO_CHANGE
-        # A batch is as good as a step: the lines that tell steps beside it may be rare ones.
-        is_better = not self._shape or (_RANK[reading.kind] < _RANK[self._kind] and self._kind not in ("step", "batch"))
+        if not self._shape and _ITEM.match(line):
+            self._is_document_like = True
         self._keep(line)
         wanted = max(_WANTED[reading.kind], _WANTED_OF_DOCUMENT if self._is_document_like else 0)
-        if (is_better and entry[0] >= wanted) or (self._shape and entry[4] >= max(_TO_CHANGE, wanted)):
-            return self._choose(reading.shape)
-        return []
+        return self._choose(reading.shape) if self._is_enough(entry, wanted) else []
+
+    def _is_enough(self, entry: list[Any], wanted: int) -> bool:
+        """Whether the shape is to be read from now on. Nothing that counts less well takes the place of the shape in use."""
+        if not self._shape:
+            return bool(entry[0] >= wanted)
+        better = _RANK[entry[3]] - _RANK[self._kind]
+        # A batch is as good as a step: the lines that tell steps beside it may be rare ones.
+        if better < 0 and self._kind not in ("step", "batch") and entry[0] >= wanted:
+            return True
+        if better > 0 or (better == 0 and not entry[5] and entry[6]):
+            return False
+        goes_on = entry[5] or better < 0
+        return bool(entry[4] >= max(_TO_CHANGE if goes_on else _TO_CHANGE_BACK, wanted))
 
     def _keep(self, line: str) -> None:
         line = line[: 2 * MAX_LINE]
@@ -198,6 +234,8 @@ class ByShape:
         if is_first:
             self._counter, self._epoch = EpochCounter(), [None, None]
         self._above = ("", 0)
+        entry = self._counts[shape]
+        self._place = (entry[1], entry[2])
         told: list[Record] = []
         first: Reading | None = None
         for line in kept:
@@ -207,6 +245,7 @@ class ByShape:
                 told += self._resume(line)
             elif reading.shape == shape and not reading.is_validation:
                 first = first or reading
+                self._total = reading.total
                 told += self._step(reading, line)
         if first is not None:
             step = next((record.step for record in told if isinstance(record, Step)), None)
@@ -278,6 +317,7 @@ class ByShape:
             "counts": [[shape, *entry] for shape, entry in self._counts.items()], "lines": list(self._lines),
             "shape": self._shape, "kind": self._kind, "epoch": list(self._epoch), "counter": self._counter.to_state(),
             "waiting": [self._waiting, list(self._waiting_epoch)], "last": [self._last, self._interval, self._since_resume], "is_document_like": self._is_document_like,
+            "block": [self._block.to_state(), list(self._place) if self._place else None, self._total],
             "tables": self._tables.to_state(), "open": [list(self._above), list(self._joined)], "bad_records": self.bad_records,
         }  # fmt: skip
 
@@ -291,9 +331,18 @@ class ByShape:
         self._last, self._interval, self._since_resume = state["last"]
         self._is_document_like = state["is_document_like"]
         self._tables.restore(state["tables"])
+        block, place, self._total = state["block"]
+        self._block.restore(block)
+        self._place = (int(place[0]), int(place[1])) if place else None
         above, joined = state["open"]
         self._above, self._joined = (str(above[0]), int(above[1])), [str(line) for line in joined]
         self.bad_records = int(state["bad_records"])
+
+
+def _is_setting(above: str, line: str) -> bool:
+    """Whether the two lines stand in one block of a configuration."""
+    first, second = _SETTING.match(above), _SETTING.match(line)
+    return first is not None and second is not None and len(first[1]) == len(second[1])
 
 
 def _is_rich(reading: Reading) -> bool:
@@ -317,42 +366,3 @@ def may_read(line: str) -> bool:
     """Whether the line alone tells a training step and its loss; that does not yet say that a trainer wrote it."""
     reading = read_line(line)
     return reading is not None and not reading.is_validation and reading.kind in ("step", "batch") and not is_quoted(line)
-
-
-def metrics_of_reading(reading: Reading) -> tuple[Metrics, dict[str, float]]:
-    """The metrics of the step, the loss first; and what the line tells of a validation."""
-    metrics = Metrics()
-    validation: dict[str, float] = {}
-    loss = _number(reading.loss.raw)
-    if loss is not None and not (_is_of_parts(reading) and math.isfinite(loss)):
-        metrics.put("loss", loss)
-    for pair in reading.pairs:
-        value = _number(pair.raw)
-        if value is None or (pair is reading.loss and "loss" in metrics):
-            continue
-        named = metric_of(pair.key, pair.unit)
-        if named is None:
-            continue
-        kind, name, factor = named
-        if kind == "validation":
-            validation.setdefault(name, value)
-            continue
-        if name == "loss" or (name not in TRAIN_METRICS and loss_rank(pair.key) is not None):
-            name, factor = slug(pair.key) or "x_loss", 1.0
-            name = "x_loss" if name == "loss" else name
-        if factor == 0.0:
-            value = 1.0 / value if value > 0 else None
-        if value is not None and not (name == "step_time_s" and not 0 <= value < float("inf")):
-            metrics.put(name, value * (factor or 1.0))
-    return metrics, validation
-
-
-def _is_of_parts(reading: Reading) -> bool:
-    """Whether the line tells a critic's loss and no total: such a loss grows as the rewards do, and stays under its own name."""
-    return is_of_a_part(reading.loss.key) and any(
-        is_of_a_value(pair.key) and loss_rank(pair.key) is not None for pair in reading.pairs
-    )
-
-
-def _number(raw: str) -> float | None:
-    return parse_number(raw.replace("Infinity", "inf").replace("infinity", "inf"))

@@ -10,7 +10,8 @@ from trainvitals.logs.values import slug
 from trainvitals.schema import TRAIN_METRICS
 
 
-def _set(words: str) -> frozenset[str]:
+def word_set(words: str) -> frozenset[str]:
+    """The words of a text."""
     return frozenset(words.split())
 
 
@@ -28,27 +29,27 @@ _COUNTERS = {
     **dict.fromkeys(EPOCHS, "epoch"),
 }
 #: In front of a counter they make it the number of something else.
-_NO_COUNTER = _set(
+_NO_COUNTER = word_set(
     """max maximum min warmup warm save saving saved log logging per every each accumulation accum
     accumulated decay sec time ms remaining last best start starting resume resuming resumed until next patience size worker micro
     checkpoint ckpt from for in total end stop to"""
 )
-_LOSS_WORDS = _set("loss losses cost xent nll crossentropy celoss objf closs trainloss lossg lossd")
-_COST_WORDS = _set("cost train training avg average mean total current loss")
+_LOSS_WORDS = word_set("loss losses cost xent nll crossentropy celoss objf closs trainloss lossg lossd")
+_COST_WORDS = word_set("cost train training avg average mean total current loss")
 #: Beside a loss's name they make it something else.
-_NO_LOSS = _set(
+_NO_LOSS = word_set(
     """scale scaler scaling weight weights coef coeff coefficient factor lambda best min minimum lowest previous last prev target
     packet fn function type name threshold patience improvement delta ratio per total_time std var variance grad count
     stop profit pnl signal"""
 )
-VALIDATION = _set("val valid validation validating eval evaluating evaluation evaluate test testing dev heldout holdout")
+VALIDATION = word_set("val valid validation validating eval evaluating evaluation evaluate test testing dev heldout holdout")
 #: A line that speaks of these tells no training step, though it may name its step and its loss.
-OTHER_SUBJECTS = _set(
+OTHER_SUBJECTS = word_set(
     """saved saving save checkpoint ckpt best loaded loading resumed resuming resume restored restoring improved early summary
     results packet assert expected example quantizing quantising calibrating"""
 )
-LEVELS = _set("info debug warning error train training root main logger log stdout stderr")
-_IGNORED = _set(
+LEVELS = word_set("info debug warning error train training root main logger log stdout stderr")
+_IGNORED = word_set(
     """eta rank local_rank cuda gpu gpus npu device devices pid node worker seed remaining elapsed thread world_size day days hour hours
     left line port version"""
 )
@@ -83,7 +84,7 @@ _SECONDS = {
 #: What has one of these behind it is a time or a share, whatever it is called.
 _NO_LOSS_UNITS = frozenset({*_SECONDS, "min", "mins", "h", "%"})
 #: Of a critic: errors in units of the squared return, which must grow in a run that learns.
-_OF_A_VALUE = _set("value critic vf qf td q")
+_OF_A_VALUE = word_set("value critic vf qf td q")
 _LARGE = {"k": 1e3, "K": 1e3, "M": 1e6, "B": 1e9, "G": 1e9}
 #: A duration of one step by these names.
 _STEP_TIMES = frozenset({"dt", "iter dt", "step dt", "time per step", "time per iter", "batch time", "iter time", "step time", "iteration time",

@@ -11,10 +11,11 @@ from dataclasses import replace
 from typing import Any, ClassVar
 
 from trainvitals.logs.grammar import Record, message
-from trainvitals.logs.grammars.by_shape import counted_on, metrics_of_reading
+from trainvitals.logs.grammars.by_shape import counted_on
 from trainvitals.logs.grammars.cells import with_iso_dates
 from trainvitals.logs.grammars.epoch_counter import EpochCounter
 from trainvitals.logs.grammars.line_shapes import Pair, Reading, read_line, rounded
+from trainvitals.logs.grammars.shape_metrics import metrics_of_reading
 from trainvitals.logs.times import LineTimes
 from trainvitals.logs.values import json_safe, parse_number
 from trainvitals.records import Step
