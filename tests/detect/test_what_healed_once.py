@@ -175,3 +175,18 @@ def test_a_flat_run_that_leaps_is_critical_at_once() -> None:
         critical = [f.detected_step for f in of_rule(found, "loss_spike") if f.severity is Severity.CRITICAL]
         assert critical
         assert critical[0] <= 310
+
+
+# -- an average that fills up ---------------------------------------------------------------------------------------
+
+
+def test_an_average_that_fills_up_after_zeros_is_no_rise_and_a_zero_or_two_at_the_start_hide_none() -> None:
+    def averaged(t: int) -> float:
+        return 0.003 * (1.0 - 0.7 * math.exp(-(t - 200) / 20))
+
+    filling = [Step(t + 1, 1, None, {"loss": 0.0 if t < 200 else averaged(t)}) for t in range(500)]
+    assert alarms(find(filling)) == []
+    young = _run(500, lambda t: _falling(t) + (5.0 if t >= 100 else 0.0))
+    for zeros in (0, 3):
+        found = find([*(Step(t + 1, 1, None, {"loss": 0.0}) for t in range(zeros)), *young[zeros:]])
+        assert of_rule(alarms(found), "loss_drift")

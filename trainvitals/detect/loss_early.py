@@ -18,18 +18,20 @@ NOISE_FACTOR = 5.0
 DENSE_IN_A_ROW = 40
 DENSE_POINTS = 400
 DENSE_SHARE = 0.4  # of early_excess: it has stood there for long
+EMPTY_POINTS = 20
 
 
 class EarlyRiseDetector(FamilyDetector):
     """``loss_drift`` of the first points, where no other rule speaks yet; many sparse logs are only that long.
 
     Noise cannot do it: every one of the last ten points is high. Where every step is logged it must have been so for longer,
-    and is looked at for longer: what went wrong there before it had a usual level would be its usual level.
+    and is looked at for longer: what went wrong there before it had a usual level would be its usual level. After twenty zeros
+    and more (a replay buffer that was empty) an average logged at every step fills up, which is no rise.
     """
 
     family = "loss"
     rules = ("loss_drift",)
-    STATE = ("ledger", "_recent", "_changes", "_points", "_best", "_best_step", "_limit", "_far")
+    STATE = ("ledger", "_recent", "_changes", "_points", "_best", "_best_step", "_limit", "_far", "_empty")
 
     def __init__(self, context: Context, tuned: Tuned, loss: LossDetector) -> None:
         super().__init__(context, tuned)
@@ -44,12 +46,15 @@ class EarlyRiseDetector(FamilyDetector):
         self._best_step = 0
         self._limit: float | None = None  # the finding is open until the median is below it
         self._far = 0  # such points in a row
+        self._empty = 0  # points before the first loss that counts
 
     def on_step(self, step: Step) -> None:
         value = self.context.loss
         is_dense = self.context.gap_steps < SPARSE_GAP_STEPS
         is_over = self._points >= DENSE_POINTS if is_dense else self._loss.is_warm
-        if value is None or (is_over and self._limit is None):
+        if value is None and self._points == 0 and "loss" in step.values:
+            self._empty += 1
+        if value is None or (is_over and self._limit is None) or (is_dense and self._empty >= EMPTY_POINTS):
             return
         self._points += 1
         if self._recent:
