@@ -67,6 +67,11 @@ def test_a_critics_loss_without_a_total_stays_under_its_own_name():
     assert steps[0].values["loss"] == 5.98
 
 
+def test_a_person_is_told_that_a_position_may_count_samples():
+    _, _, events = read(lines("Train Epoch: 1 [{n}600/60000 ({n}%)]\tLoss: {loss}"))
+    assert "samples" in events[0].text
+
+
 def test_names_of_files_take_no_long_time():
     began = time.process_time()
     read((("a" * 1990) + ".pt\n") * 20 + ("loss.pt" * 280 + "\n") * 20 + "%|" + "loss.pt" * 100_000 + "\n")

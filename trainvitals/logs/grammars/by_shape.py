@@ -255,6 +255,8 @@ class ByShape:
                 f"read by shape: step from '{first.step_name}', loss from '{first.loss.key}'. No known trainer writes these lines; "
                 "where that is wrong, describe them under [formats.NAME] in the settings (docs/formats.md)."
             )
+            if first.step_name == "[a/b]":
+                text += " The step counts what stands there: batches, or samples where the trainer prints those."
             records.append(message(text, data, step, time_ns))
         return records + told
 
