@@ -130,6 +130,19 @@ def test_an_example_in_a_document_is_no_training(above):
     assert read("A project\n" + above + "".join(f"{item} step {n}0: loss {5 - n / 10}, lr 3e-4\n" for n in range(9)))[1] == []
 
 
+def test_a_sample_that_a_trainer_prints_above_its_lines_makes_no_document_of_them():
+    _, steps, _ = read(
+        "Sample of the data:\n  step 1: to be or not to be\n" + "".join(f"step {step} loss 2.5\n" for step in range(5))
+    )
+    assert [step.step for step in steps] == list(range(5))
+
+
+def test_a_start_from_the_beginning_without_any_sign_is_not_taken_for_a_validation_for_ever():
+    text = "".join(f"step {step} loss 2.5\n" for step in range(10, 9000, 10)) + "Validating\n"
+    _, steps, _ = read(text + "".join(f"step {step} loss 2.5\n" for step in range(10, 5000, 10)))
+    assert [step.step for step in steps if step.attempt == 2] == list(range(3010, 5000, 10))
+
+
 def test_a_block_goes_on_exactly_at_any_byte():
     data = log("Evaluating", INNER["the same shape"], 100, 400).encode()
     whole = Parser()

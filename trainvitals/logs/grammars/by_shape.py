@@ -90,6 +90,7 @@ class ByShape:
         self._interval = 1
         self._since_resume = _STEPS_OF_A_RESUME
         self._is_document_like: bool | None = None
+        self._has_example = False  # a line said that one follows
         self._tables = ShapeTables()
         self._block = ValidationBlock()
         self._place: Place | None = None  # of the last step of the shape in use
@@ -137,7 +138,7 @@ class ByShape:
     def _look_around(self, line: str) -> None:
         self._block.look(line, bool(self._shape))
         if not self._shape and _EXAMPLE.match(line):
-            self._is_document_like = True
+            self._has_example = True
 
     def idle(self) -> list[Record]:
         return self._release()
@@ -199,7 +200,7 @@ class ByShape:
             entry[0] += 1
             entry[4] = min(entry[4] + 1, _MAX_LINES)
             entry[1], entry[2] = place
-        if not self._shape and _ITEM.match(line):
+        if not self._shape and (_ITEM.match(line) or (self._has_example and line[:1].isspace())):
             self._is_document_like = True
         self._keep(line)
         wanted = max(_WANTED[reading.kind], _WANTED_OF_DOCUMENT if self._is_document_like else 0)
@@ -319,7 +320,7 @@ class ByShape:
             "counts": [[shape, *entry] for shape, entry in self._counts.items()], "lines": list(self._lines),
             "shape": self._shape, "kind": self._kind, "epoch": list(self._epoch), "counter": self._counter.to_state(),
             "waiting": [self._waiting, list(self._waiting_epoch)], "last": [self._last, self._interval, self._since_resume], "is_document_like": self._is_document_like,
-            "block": [self._block.to_state(), list(self._place) if self._place else None, self._total],
+            "block": [self._block.to_state(), list(self._place) if self._place else None, self._total, self._has_example],
             "tables": self._tables.to_state(), "open": [list(self._above), list(self._joined)], "bad_records": self.bad_records,
         }  # fmt: skip
 
@@ -333,7 +334,7 @@ class ByShape:
         self._last, self._interval, self._since_resume = state["last"]
         self._is_document_like = state["is_document_like"]
         self._tables.restore(state["tables"])
-        block, place, self._total = state["block"]
+        block, place, self._total, self._has_example = state["block"]
         self._block.restore(block)
         self._place = (int(place[0]), int(place[1])) if place else None
         above, joined = state["open"]

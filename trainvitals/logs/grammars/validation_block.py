@@ -15,7 +15,7 @@ from trainvitals.logs.grammars.shape_words import LEVELS, VALIDATION, metric_of,
 
 #: Before any shape is in use, and then.
 _MAX_LINES_BEFORE = 200
-_MAX_LINES = 1_000
+_MAX_LINES = 300
 #: A validation's first line counts no higher, or no higher than the training's lines are apart.
 _FIRST = 100
 _MAX_CHARACTERS = 160
