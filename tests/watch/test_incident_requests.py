@@ -143,7 +143,7 @@ def test_the_list_tells_what_is_open_and_what_is_silent(bench, capsys):
 
 def test_the_command_asks_the_watchdog_and_says_what_it_answers(bench, capsys, monkeypatch):
     incident = sick(bench)
-    from trainvitals.cli import incident as module
+    from trainvitals.cli import answer as module
 
     def turning(run_dir, request):
         bench.clock.advance(2)
