@@ -41,6 +41,7 @@ from trainvitals.detect.throughput import ThroughputDetector
 from trainvitals.records import Event, Finding, Step
 
 STATE_VERSION = 1
+GOES_ON_AFTER_NS = 600 * 1_000_000_000
 LATE_POINTS = 5  # more than this many backward steps in a row are a resume that nobody announced
 STEPS_WHILE_PAUSED = 2  # lines that were under way when the trainer paused; more mean that it goes on
 GAPS_KEPT = 9
@@ -191,7 +192,7 @@ class Engine(Stateful):
         context = self._context
         if context.points:
             if step.attempt < context.attempt:
-                return []
+                return self._take_late(step) if self._goes_on(step) else []
             if step.attempt > context.attempt or self._is_starting:
                 return self._resume_with(step)
             if step.step == context.step:
@@ -200,6 +201,12 @@ class Engine(Stateful):
                 return self._take_late(step)
         self._late.clear()
         return self._new_point(step)
+
+    def _goes_on(self, step: Step) -> bool:
+        """Whether an attempt goes on although another was numbered after it, which has been silent for long by its own times: an old log
+        that is copied beside the running one looks like a new start."""
+        newest_ns = self._context.time_ns
+        return step.time_ns is not None and newest_ns is not None and step.time_ns - newest_ns >= GOES_ON_AFTER_NS
 
     def _take_late(self, step: Step) -> list[Finding]:
         """A backward step: late and ignored, unless they keep coming in rising order."""
