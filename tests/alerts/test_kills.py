@@ -126,7 +126,8 @@ def test_what_was_added_before_a_kill_is_there(tmp_path):
     for _ in range(200):
         last = child.stdout.readline().decode().strip()
     child.kill()
-    rest = child.communicate(timeout=60)[0].decode().split()
+    rest = child.stdout.read().decode().split()  # not communicate: it knows nothing of the lines that readline has read ahead
+    child.wait(60)
     outbox = Outbox(settings.outbox_path)
     there = {message.incident_id for message in outbox.messages(limit=10**6)}
     outbox.close()
