@@ -127,6 +127,7 @@ def test_what_was_added_before_a_kill_is_there(tmp_path):
         last = child.stdout.readline().decode().strip()
     child.kill()
     rest = child.stdout.read().decode().split()  # not communicate: it knows nothing of the lines that readline has read ahead
+    child.stdout.close()
     child.wait(60)
     outbox = Outbox(settings.outbox_path)
     there = {message.incident_id for message in outbox.messages(limit=10**6)}
