@@ -122,8 +122,9 @@ class Story:
 
     def stands(self) -> float:
         """Wait until nothing was added to the curve for a while; the time of the last point in UTC ms."""
-        self.until(f"ms => Date.now() - ({LAST_X})() > ms", STANDS_MS)
-        return float(self.page.evaluate(LAST_X))
+        # One look tells both: without a curve, as while it is drawn anew, its last point is long ago.
+        look = f"ms => {{ const last = ({LAST_X})(); return Number.isFinite(last) && Date.now() - last > ms ? last : null; }}"
+        return float(self.page.wait_for_function(look, arg=STANDS_MS, timeout=120_000).json_value())
 
     def goes_on(self, after_ms: float) -> None:
         self.until(f"after => ({LAST_X})() > after + 500", after_ms)
