@@ -22,8 +22,8 @@ from trainvitals.supervisor import process
 from trainvitals.supervisor.history import load
 
 KILLS = 100
-#: A machine that is busy with other things does not come further in the time.
-FEWEST_KILLS = 25
+#: A machine that is busy with other things takes its time; the number of kills stays.
+KILLING_S = 900
 STEPS = 6_000
 EVERY = 10
 ENVIRONMENT = {
@@ -67,12 +67,13 @@ def kill(pid: int) -> None:
         os.kill(pid, signal.SIGKILL)
 
 
+@pytest.mark.timeout(KILLING_S + 200)
 def test_a_hundred_kills_of_trainer_and_supervisor_lose_no_step_beyond_the_last_checkpoint(tmp_path: Path) -> None:
     generator = random.Random(7)
     place = Place(tmp_path, more=["--steps", str(STEPS), "--every", str(EVERY), "--step-s", "0.002"])
     supervisor = supervise(place)
     killed = {"trainer": 0, "supervisor": 0, "both": 0}
-    until = time.monotonic() + 200
+    until = time.monotonic() + KILLING_S
     most_at_once, dying = 0, set[int]()
     while sum(killed.values()) < KILLS and supervisor.poll() is None and time.monotonic() < until:
         time.sleep(generator.uniform(0.05, 0.35))
@@ -92,7 +93,7 @@ def test_a_hundred_kills_of_trainer_and_supervisor_lose_no_step_beyond_the_last_
             supervisor.wait()
             supervisor = supervise(place)
         killed[whom] += 1
-    assert sum(killed.values()) >= FEWEST_KILLS, (killed, (tmp_path / "supervisor.log").read_text()[-3000:])
+    assert sum(killed.values()) == KILLS, (killed, (tmp_path / "supervisor.log").read_text()[-3000:])
     # What is left goes fast, so that the test ends.
     assert supervisor.wait(DEADLINE_S) == 0, (tmp_path / "supervisor.log").read_text()[-3000:]
     assert most_at_once == 1
@@ -103,7 +104,7 @@ def test_a_hundred_kills_of_trainer_and_supervisor_lose_no_step_beyond_the_last_
         small_trainer.one_step(uninterrupted, step)
     assert small_trainer.load(place.checkpoints / f"checkpoint-{STEPS}") == (STEPS, uninterrupted)
     every_start_went_on_from_the_newest_whole_checkpoint(place)
-    assert len(place.history.starts) > (killed["trainer"] + killed["both"]) // 2
+    assert len(place.history.starts) > KILLS // 2
     assert verify_audit(str(place.run_dir)).is_intact
 
 
