@@ -17,6 +17,7 @@ from tests.services.fixtures import (  # noqa: F401 (fixtures for every test)
     make_influx_place,
     nginx,
 )
+from tests.services.hung_storage import stopping_fs  # noqa: F401 (a fixture for every test)
 
 settings.register_profile(
     "trainvitals", deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=bool(os.environ.get("CI"))

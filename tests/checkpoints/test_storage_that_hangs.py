@@ -1,9 +1,7 @@
 """A file system below the checkpoints that answers nothing: detection goes on and says so; the command ends with a sentence."""
 
-import contextlib
 import os
 import random
-import shutil
 import signal
 import subprocess
 import sys
@@ -15,6 +13,7 @@ from pathlib import Path
 import checkpoint_makers as make
 import pytest
 
+from tests.services.hung_storage import mounted
 from trainvitals.checkpoints import CheckpointWatcher
 from trainvitals.clock import ManualClock
 from trainvitals.errors import StoreUnavailable
@@ -33,40 +32,14 @@ def until(what, then=None):
         time.sleep(0.02)
 
 
-@pytest.fixture(scope="module")
-def stopping_fs(tmp_path_factory):
-    if not os.access("/dev/fuse", os.R_OK | os.W_OK):
-        pytest.skip("this machine has no /dev/fuse")
-    if shutil.which("fusermount3") is None or not Path("/usr/include/fuse3/fuse.h").exists():
-        (pytest.fail if os.environ.get("CI") else pytest.skip)("needs the Debian packages fuse3 and libfuse3-dev")
-    program = tmp_path_factory.mktemp("fuse") / "stopping_fs"
-    source = ROOT / "tests" / "hook" / "stopping_fs.c"
-    command = [os.environ.get("CC", "cc"), "-O1", "-D_FILE_OFFSET_BITS=64", "-I/usr/include/fuse3", str(source)]
-    subprocess.run([*command, "-o", str(program), "-lfuse3", "-lpthread"], check=True, capture_output=True)
-    return program
-
-
 @pytest.fixture
 def storage(stopping_fs, tmp_path):
     """(mount point with a checkpoint in it, process id of its server)."""
     behind, mount = tmp_path / "behind", tmp_path / "mount"
     mount.mkdir()
     make.huggingface(behind, 100)
-    server = subprocess.Popen([stopping_fs, behind, mount, "-f"], stderr=subprocess.PIPE)
-    try:
-        until(lambda: server.poll() is not None or str(mount) in Path("/proc/self/mountinfo").read_text())
-        if server.poll() is not None:
-            pytest.skip(f"this machine mounts no FUSE file system: {server.stderr.read().decode(errors='replace')[-200:]}")
-        yield mount, server.pid
-    finally:
-        if server.poll() is None:
-            server.send_signal(signal.SIGCONT)
-            subprocess.run(["fusermount3", "-u", "-z", str(mount)], check=False, capture_output=True)
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                server.wait(5)
-            server.kill()
-        server.wait()
-        server.stderr.close()
+    with mounted(stopping_fs, behind, mount) as server:
+        yield mount, server
 
 
 class Hangs:

@@ -1,6 +1,5 @@
 """What a cluster does to a trainer's files: a file server that hangs, disks that turn read-only, signals, forks, a million steps."""
 
-import contextlib
 import json
 import os
 import shutil
@@ -13,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.services.hung_storage import mounted
 from trainvitals.hook import Recorder, appender, queue
 
 HERE = Path(__file__).resolve().parent
@@ -57,44 +57,14 @@ def resident_bytes():
 """
 
 
-@pytest.fixture(scope="module")
-def stopping_fs(tmp_path_factory):
-    """The program of stopping_fs.c, a file system that stands still while its process is stopped."""
-    if not os.access("/dev/fuse", os.R_OK | os.W_OK):
-        pytest.skip("this machine has no /dev/fuse")
-    if shutil.which("fusermount3") is None or not Path("/usr/include/fuse3/fuse.h").exists():
-        # .ci/system-packages installs both.
-        (pytest.fail if os.environ.get("CI") else pytest.skip)("needs the Debian packages fuse3 and libfuse3-dev")
-    program = tmp_path_factory.mktemp("fuse") / "stopping_fs"
-    command = [os.environ.get("CC", "cc"), "-O1", "-D_FILE_OFFSET_BITS=64", "-I/usr/include/fuse3", str(HERE / "stopping_fs.c")]
-    subprocess.run([*command, "-o", str(program), "-lfuse3", "-lpthread"], check=True, capture_output=True)
-    return program
-
-
 @pytest.fixture
 def file_server(stopping_fs, tmp_path):
     """(mount point, directory behind it, process id of the server)."""
     behind, mount = tmp_path / "behind", tmp_path / "mount"
     behind.mkdir()
     mount.mkdir()
-    server = subprocess.Popen([stopping_fs, behind, mount, "-f"], stderr=subprocess.PIPE)
-    try:
-        deadline_s = time.monotonic() + 10
-        while str(mount) not in Path("/proc/self/mountinfo").read_text():
-            if server.poll() is not None:
-                pytest.skip(f"this machine mounts no FUSE file system: {server.stderr.read().decode(errors='replace')[-200:]}")
-            assert time.monotonic() < deadline_s
-            time.sleep(0.01)
-        yield mount, behind, server.pid
-    finally:
-        if server.poll() is None:
-            server.send_signal(signal.SIGCONT)
-            subprocess.run(["fusermount3", "-u", "-z", str(mount)], check=False, capture_output=True)
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                server.wait(5)
-            server.kill()
-        server.wait()
-        server.stderr.close()
+    with mounted(stopping_fs, behind, mount) as server:
+        yield mount, behind, server
 
 
 HANGS = (

@@ -53,13 +53,17 @@ def test_a_trainer_whose_clock_is_behind_is_paused_and_its_trouble_is_told(place
     assert len(place.told()) == 1
 
 
-def test_what_a_watchdog_reads_after_it_was_away_is_history_for_the_breaker(place):
+def no_number_while_nobody_reads(place):
     place.behind_s = 0.0
     place.begin()
     train_live(place)
     for step in range(120, 126):
         place.clock.advance(1)
         place.step(step, loss=math.nan)
+
+
+def test_what_a_watchdog_reads_after_it_was_away_is_history_for_the_breaker(place):
+    no_number_while_nobody_reads(place)
     place.clock.advance(600)
     place.begin()
     place.turns()
@@ -69,12 +73,7 @@ def test_what_a_watchdog_reads_after_it_was_away_is_history_for_the_breaker(plac
 
 
 def test_a_watchdog_that_stood_still_for_an_hour_takes_what_came_meanwhile_by_its_time(place):
-    place.behind_s = 0.0
-    place.begin()
-    train_live(place)
-    for step in range(120, 126):
-        place.clock.advance(1)
-        place.step(step, loss=math.nan)
+    no_number_while_nobody_reads(place)
     place.clock.advance(3_600)
     place.turns()
     assert read_request(place.dir).desired == "running"
