@@ -71,6 +71,26 @@ def test_each_press_of_the_control_page_opens_its_dialog(page: playwright_api.Pa
 
 def test_each_press_of_the_band_on_the_overview_opens_its_dialog(page: playwright_api.Page) -> None:
     page.get_by_role("link", name="Overview").first.click()
+    page.locator(".tv-kpi").first.wait_for()
     button = page.locator(".tv-band .tv-button:has-text('Pause')")
-    button.wait_for()
     press_again_and_again(page, button)
+
+
+#: A press in the same moment as the link, before the browser has heard of the next page.
+LEAVE_AND_PRESS = """([to, what]) => {
+    const link = [...document.querySelectorAll("a")].find((one) => one.textContent.trim() === to);
+    const button = [...document.querySelectorAll(".tv-band .tv-button")].find((one) => one.textContent.startsWith(what));
+    link.click();
+    button.click();
+}"""
+
+
+def test_a_press_on_the_page_that_is_being_left_opens_its_dialog_on_the_next_one(page: playwright_api.Page) -> None:
+    dialog, band = page.get_by_role("dialog"), page.locator(".tv-band .tv-button:has-text('Pause')")
+    for to, address in (("Checkpoints", "/checkpoints"), ("Curves", "/curves"), ("Control", "/control"), ("Overview", "/?")):
+        band.wait_for()
+        page.evaluate(LEAVE_AND_PRESS, [to, "Pause"])
+        dialog.get_by_label("Why").wait_for()
+        assert address in page.url
+        page.keyboard.press("Escape")
+        dialog.wait_for(state="hidden")

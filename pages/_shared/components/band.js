@@ -11,6 +11,37 @@ function ageText(seconds, units) {
   return s < 172800 ? `${Math.floor(s / 3600)} ${units[2]}` : `${Math.floor(s / 86400)} ${units[3]}`;
 }
 
+// A press on the page that is being left, before the next one is there, would be answered for neither. It waits for the next page's band, or
+// until it is clear that none comes.
+const LEAVING_MS = 5000;
+
+function hearOfLeaving() {
+  if (window.tvHearsOfLeaving) return;
+  window.tvHearsOfLeaving = true;
+  window.addEventListener("click", (event) => {
+    const link = event.composedPath().find((node) => node instanceof HTMLAnchorElement);
+    const isPlain = event.button === 0 && !event.ctrlKey && !event.metaKey && !event.shiftKey && !event.altKey;
+    if (!link || !isPlain || link.target === "_blank" || link.origin !== location.origin || link.pathname === location.pathname) return;
+    window.tvLeaving = { path: location.pathname, since: Date.now(), press: null };
+  }, true);
+}
+
+// True while the page is being left: then the press is kept.
+function keptForNext(id) {
+  const leaving = window.tvLeaving;
+  if (!leaving || leaving.path !== location.pathname || Date.now() - leaving.since > LEAVING_MS) return false;
+  leaving.press = id;
+  return true;
+}
+
+// The id of a press that was kept, once, as soon as the next page is there or no longer to be expected.
+function takeKept() {
+  const leaving = window.tvLeaving;
+  if (!leaving || (leaving.path === location.pathname && Date.now() - leaving.since <= LEAVING_MS)) return null;
+  window.tvLeaving = null;
+  return leaving.press;
+}
+
 // Put in as it is: a "$" in it means nothing.
 function filled(form, text) { return form.replace("{}", () => text); }
 
@@ -48,7 +79,13 @@ function openBand(root) {
   const observer = new ResizeObserver(fold);
   observer.observe(root);
 
+  function sendKept() {
+    const kept = takeKept();
+    if (kept && (view.actions || []).some((one) => one.id === kept && !one.is_disabled)) api.setTriggerValue("action", kept);
+  }
+
   function tick() {
+    sendKept();
     const since = (Date.now() - receivedAt) / 1000;
     const isKnown = typeof view.data_age_s === "number";
     const seconds = isKnown ? view.data_age_s + since : 0;
@@ -75,6 +112,7 @@ function openBand(root) {
     node.title = upright(action.help || action.label || "");
   }
 
+  hearOfLeaving();
   const timer = setInterval(tick, 1000);
   return {
     update(component) {
@@ -93,7 +131,7 @@ function openBand(root) {
       reconcile(actions, view.actions || [], (action) => action.id, (action) => {
         const button = el("button");
         button.type = "button";
-        button.addEventListener("click", () => api.setTriggerValue("action", action.id));
+        button.addEventListener("click", () => { if (!keptForNext(action.id)) api.setTriggerValue("action", action.id); });
         return button;
       }, fillButton);
       actions.hidden = !(view.actions || []).length;
