@@ -12,6 +12,7 @@ import re
 import stat
 from dataclasses import dataclass, field
 
+from trainvitals.checkpoints.dcp_directory import holds_shards
 from trainvitals.checkpoints.files import TEMPORARY_NAME, Unreadable, Vanished, printable, reason
 from trainvitals.checkpoints.layouts import LAYOUTS
 from trainvitals.checkpoints.names import final_name, stands_for
@@ -133,6 +134,12 @@ def _is_one_itself(directory: str, directories: list[str], files: list[str]) -> 
     weights = [file for file in files if _is_weights(file)]
     if inner:
         return False
+    if (
+        _STEP_DIRECTORY.match(name)
+        and not weights
+        and any(_holds_shards(os.path.join(directory, child)) for child in directories)  # noqa: PTH118
+    ):
+        return True
     if _is_layout_directory(name) and not name.isdigit():
         return not any(pattern.match(file) for pattern in _FILES for file in files)
     numbered = [file for file in weights if not _SHARD.search(file) and step_from_name(file) is not None]
@@ -187,6 +194,14 @@ def _holds_weights(directory: str) -> bool:
     if any(_OF_MEGATRON.match(child) for child in directories):
         return True
     return any(_is_weights(file) or any(pattern.match(file) for pattern in _MARKS) for file in files)
+
+
+def _holds_shards(directory: str) -> bool:
+    """Whether a part of a checkpoint lies here (``model/``, ``optim/``): its own ``.metadata`` makes it none of its own."""
+    try:
+        return holds_shards(_children(directory)[1])
+    except OSError:
+        return False
 
 
 def _is_run(parent: str, child: str) -> bool:

@@ -31,6 +31,8 @@ MAX_STREAMED_BYTES = 1024 * 1024 * 1024
 Checked = TypeVar("Checked")
 TORCH_ENDINGS = (".pt", ".pth", ".ckpt", ".bin", ".pth.tar", ".pt.tar")
 _SHARD = re.compile(r"(?P<stem>.+)-(?P<number>\d{5})-of-(?P<count>\d{5})(?P<ending>\.safetensors|\.bin)\Z")
+#: What torch's ``HuggingFaceStorageWriter`` writes when nobody joins the ranks' parts (``_hf_utils.py``, SHARDED_FILE_NAME).
+_OF_RANK = re.compile(r"shard-(?P<rank>\d{5})-(?P<name>.{1,300})\Z", re.ASCII | re.DOTALL)
 _STEP = re.compile(
     r"(?:global[-_]?step|step|iteration|iter|checkpoint|ckpt|(?<![a-z])ba)s?[-_=]{0,2}(\d{1,18})(?!\d)", re.IGNORECASE
 )
@@ -96,10 +98,19 @@ def check_names(listing: Listing, findings: Findings, is_without_state: Callable
 def check_shards(names: frozenset[str], findings: Findings) -> None:
     """``model-00001-of-00003.safetensors``: every number of the row must be there."""
     rows: dict[tuple[str, str, str], set[int]] = {}
+    own: set[str] = set()
     for name in names:
+        if of_rank := _OF_RANK.match(name):
+            # Each rank writes only the files of which it holds a tensor: the row is that of all ranks together.
+            own.add(of_rank["rank"])
+            name = of_rank["name"]
         found = _SHARD.match(name)
         if found:
             rows.setdefault((found["stem"], found["count"], found["ending"]), set()).add(int(found["number"]))
+    if own:
+        findings.unproven.append(
+            f"each rank wrote files of its own (shard-*-model-*, {len(own)} ranks are there), and nothing tells how many ranks there were"
+        )
     for (stem, count, ending), numbers in sorted(rows.items()):
         # Bounded: the count comes from a name that anybody can write.
         lacking = int(count) - len(numbers)

@@ -7,6 +7,7 @@ from trainvitals.checkpoints.layouts.accelerate import Accelerate
 from trainvitals.checkpoints.layouts.base import Facts, Layout
 from trainvitals.checkpoints.layouts.composer import Composer
 from trainvitals.checkpoints.layouts.dcp import Dcp
+from trainvitals.checkpoints.layouts.dcp_parts import DcpParts
 from trainvitals.checkpoints.layouts.deepspeed import DeepSpeed
 from trainvitals.checkpoints.layouts.deepspeed_universal import DeepSpeedUniversal
 from trainvitals.checkpoints.layouts.huggingface import HuggingFace
@@ -38,6 +39,7 @@ LAYOUTS: tuple[Layout, ...] = (
     DeepSpeed(),
     Accelerate(),
     Dcp(),
+    DcpParts(),
 )
 #: Files of many makers. What is recognised as a trainer's own, of which no reader above can judge completeness, is not theirs.
 PLAIN: tuple[Layout, ...] = (SafetensorsFiles(), TorchFiles())
