@@ -257,3 +257,16 @@ class TestOrbax:
         shutil.copytree(saved / "200", tmp_path / "200.orbax-checkpoint-tmp")
         (report,) = (inspect(path) for path in find(str(tmp_path)))
         assert (report.format, report.step, str(report.state)) == ("orbax", 200, "incomplete")
+
+    def test_the_step_in_a_state_is_read_and_compared_with_the_name(self, saved, tmp_path):
+        import jax
+        import orbax.checkpoint
+
+        tree = {"step": jax.numpy.int32(101), "params": {"w": jax.numpy.ones((64, 64))}, "opt_state": {"count": jax.numpy.int32(7)}}
+        with orbax.checkpoint.CheckpointManager(tmp_path / "run") as manager:
+            manager.save(100, args=orbax.checkpoint.args.Composite(items=orbax.checkpoint.args.PyTreeSave(tree)))
+            manager.wait_until_finished()
+        assert str(inspect(str(tmp_path / "run" / "100")).state) == "verified"
+        shutil.copytree(tmp_path / "run" / "100", tmp_path / "copy" / "300")
+        report = inspect(str(tmp_path / "copy" / "300"))
+        assert (str(report.state), "step in its state is 101" in report.reasons[0]) == ("complete", True)

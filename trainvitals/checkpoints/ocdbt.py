@@ -32,12 +32,14 @@ class BadOcdbt(Exception):
 @dataclass
 class Look:
     """Of all files of one checkpoint. bytes: whose checksums may still be computed; above it only lengths are checked. body_bytes: that
-    may still be unpacked. names: of the data files that manifests and nodes refer to; ``knows_all`` = each of them could be read."""
+    may still be unpacked. names: of the data files that manifests and nodes refer to; ``knows_all`` = each of them could be read.
+    steps: what the arrays named ``step`` hold."""
 
     bytes: int = MAX_CHECKED_TOTAL_BYTES
     body_bytes: int = MAX_CHECKED_TOTAL_BYTES
     names: set[str] = field(default_factory=set)
     knows_all: bool = True
+    steps: ocdbt_names.Steps = field(default_factory=ocdbt_names.Steps)
 
 
 def check_manifest(reader: Reader, look: Look) -> None:
@@ -84,7 +86,7 @@ def _record(reader: Reader, position: int, look: Look) -> int:
         raw = reader.read(position, length)
         if _crc32c(raw[:-4]) != int.from_bytes(raw[-4:], "little"):
             raise BadOcdbt(f"the part at {position} does not match its checksum")
-        found, body_bytes = ocdbt_names.names(raw, look.body_bytes)
+        found, body_bytes = ocdbt_names.names(raw, look.body_bytes, look.steps)
         look.body_bytes -= body_bytes
         if found is None or len(look.names) > MAX_NAMES:
             look.knows_all = False

@@ -60,7 +60,7 @@ class Orbax(Layout):
             findings.notes.append(f"holds no {METADATA}: saved by an old version, whose rename is the only sign that it finished")
         keys = _trees(listing, findings) if into_files else None
         if into_files:
-            _check_files(listing, findings)
+            _check_step(_check_files(listing, findings), int(found[1]) if found else None, listing, findings)
         processes = {int(process["process"]) for name in names if (process := _PROCESS.match(name))}
         has_data = any(re.search(r"(?:\A|[/_])(?:iter|dataset|grain|data_iter)", name) for name in names) or None
         return Facts(
@@ -134,7 +134,18 @@ def _trees(listing: Listing, findings: Findings) -> set[str] | None:
     return keys if told else None
 
 
-def _check_files(listing: Listing, findings: Findings) -> None:
+def _check_step(inside: int | None, named: int | None, listing: Listing, findings: Findings) -> None:
+    """MaxText (``common/checkpointing.py`` maybe_save_checkpoint) counts the step before it saves: its state of ``100/`` holds 101."""
+    if inside is None or named is None or inside in (named, named + 1):
+        return
+    text = f"step in its state is {inside}, its name says {named}: renamed, copied, or counted in another way"
+    # MaxText calls its item so; anybody else may name directories for epochs or count what the optimizer skips.
+    is_maxtext = any(name.startswith("items/") for name in listing.names)
+    (findings.unproven if is_maxtext else findings.notes).append(text)
+
+
+def _check_files(listing: Listing, findings: Findings) -> int | None:
+    """Structure of each file; returns the step that the arrays tell, where they can be read."""
     has_arrays = has_chunks = False
     unproven: set[str] = set()
     strange: list[str] = []
@@ -163,6 +174,7 @@ def _check_files(listing: Listing, findings: Findings) -> None:
         )
     if has_arrays:
         _check_references(listing, look, is_partly=any(unproven), findings=findings)
+    return look.steps.one
 
 
 def _check_references(listing: Listing, look: ocdbt.Look, *, is_partly: bool, findings: Findings) -> None:
