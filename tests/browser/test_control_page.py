@@ -18,6 +18,7 @@ from dashboard_site import ROOT, Site, open_site, sample  # noqa: E402
 from test_pages import WAIT_MS, shows  # noqa: E402
 
 from tests.services.backends import SqliteBackend  # noqa: E402
+from tests.services.control_history import first_record  # noqa: E402
 from trainvitals.control import ControlClient, files, inbox, read_request, read_status  # noqa: E402
 from trainvitals.control.audit import newest  # noqa: E402
 from trainvitals.control.audit_chain import history_anchors, verify  # noqa: E402
@@ -161,7 +162,7 @@ def test_a_click_is_acknowledged_within_3_s_and_the_other_of_two_people_is_told(
     shows(ana, "128 GPUs idle")
     assert (request := read_request(site.run_dir)).how == "hold"
     # By the files alone: the request's own time, and when the watchdog saw the trainer's answer.
-    answered = next(one for one in newest(site.run_dir, 20) if one.kind == "acknowledged" and one.data["seq"] == seq)
+    answered = first_record(site.run_dir, lambda one: one.kind == "acknowledged" and one.data["seq"] == seq)
     assert (answered.time_ns - request.issued_at_ns) / 1e9 <= 3.0
     shows(ana, f"Last request: number {seq}, pause by ana: acknowledged after")
     ben.get_by_role("dialog").get_by_role("button", name="Pause", exact=True).click()
@@ -169,8 +170,8 @@ def test_a_click_is_acknowledged_within_3_s_and_the_other_of_two_people_is_told(
     press(ana, "Resume…")
     fill(ana, "ana", "data was fine").get_by_role("button", name="Resume", exact=True).click()
     shows(ana, "state: running")
-    kinds = [record.kind for record in newest(site.run_dir, 20)]
-    assert {"request", "acknowledged", "applied", "not_asked"} <= set(kinds)
+    for kind in ("request", "acknowledged", "applied", "not_asked"):
+        first_record(site.run_dir, lambda one, kind=kind: one.kind == kind)
     assert verify(site.run_dir, history_anchors(site.run_dir)).is_intact
     shows(ana, "Chain whole: records 1 to")
 

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 playwright_api = pytest.importorskip("playwright.sync_api", reason="needs the playwright package")
-from trainvitals.control.audit import newest  # noqa: E402
+from tests.services.control_history import first_record  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[2]
 CHROMIUM = next(
@@ -222,7 +222,7 @@ def a_person_pauses_and_goes_on(story: Story) -> None:
     story.shows(paused_at(f"{status['step']:,}"))
     last_ms = story.stands()
     # By the files alone: from the request's own time to when the watchdog saw the trainer's answer.
-    answered = next(one for one in newest(story.home / "run", 50) if one.kind == "acknowledged" and one.data["seq"] == 1)
+    answered = first_record(story.home / "run", lambda one: one.kind == "acknowledged" and one.data["seq"] == 1)
     story.note(f"acknowledged after {answered.data['after_s']:.2f} s")
     assert answered.data["after_s"] <= ACKNOWLEDGED_S
     story.picture("paused-by-a-person")

@@ -19,7 +19,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "browser"))
 
 import test_demo as demo  # noqa: E402
 
-from trainvitals.control.audit import AuditRecord, newest  # noqa: E402
+from tests.services.control_history import first_record  # noqa: E402
+from trainvitals.control.audit import newest  # noqa: E402
 from trainvitals.control.audit_chain import history_anchors, verify  # noqa: E402
 
 pytestmark = demo.pytestmark
@@ -113,23 +114,13 @@ def the_blow_up_trips_it_and_the_trainer_acknowledges(story: demo.Story) -> floa
     story.shows(re.compile(r"Held by the breaker"))
     story.note("paused by the breaker")
     story.picture("paused-by-the-breaker")
-    tripped = recorded(story, lambda record: record.kind == "breaker" and record.data["decision"] == "paused")
-    asked = recorded(story, lambda record: record.kind == "request" and record.by == "breaker")
-    answered = recorded(story, lambda record: record.kind == "acknowledged" and record.data["seq"] == asked.data["seq"])
+    tripped = first_record(story.home / "run", lambda record: record.kind == "breaker" and record.data["decision"] == "paused")
+    asked = first_record(story.home / "run", lambda record: record.kind == "request" and record.by == "breaker")
+    answered = first_record(
+        story.home / "run", lambda record: record.kind == "acknowledged" and record.data["seq"] == asked.data["seq"]
+    )
     assert answered.data["state"] in ("pausing", "paused", "running")
     return (answered.time_ns - time_of_step(story, tripped.data["step"])) / 1e9
-
-
-def recorded(story: demo.Story, is_it: Callable[[AuditRecord], bool]) -> AuditRecord:
-    """The first such record of the control history: the page shows the trainer's answer before it stands there, or after."""
-    found: list[AuditRecord] = []
-
-    def is_there() -> bool:
-        found[:] = [record for record in newest(story.home / "run", 200) if is_it(record)][:1]
-        return bool(found)
-
-    until(is_there)
-    return found[0]
 
 
 def time_of_step(story: demo.Story, step: int) -> int:
