@@ -262,7 +262,11 @@ class TestOrbax:
         import jax
         import orbax.checkpoint
 
-        tree = {"step": jax.numpy.int32(101), "params": {"w": jax.numpy.ones((64, 64))}, "opt_state": {"count": jax.numpy.int32(7)}}
+        tree = {
+            "step": jax.numpy.int32(101),
+            "params": {"w": jax.numpy.ones((64, 64))},
+            "opt_state": {"count": jax.numpy.int32(7)},
+        }
         with orbax.checkpoint.CheckpointManager(tmp_path / "run") as manager:
             manager.save(100, args=orbax.checkpoint.args.Composite(items=orbax.checkpoint.args.PyTreeSave(tree)))
             manager.wait_until_finished()

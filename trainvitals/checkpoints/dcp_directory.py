@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from trainvitals.checkpoints import dcp_metadata, parts, zip_directory
+from trainvitals.checkpoints import dcp_cache, parts, zip_directory
 from trainvitals.checkpoints.dcp_metadata import BadMetadata, DcpMetadata, PickleTooLarge
 from trainvitals.checkpoints.files import TEMPORARY_NAME, Entry, Listing, Reader, Window, printable
 from trainvitals.checkpoints.findings import Findings
@@ -154,13 +154,7 @@ def _read(listing: Listing, entry: Entry, findings: Findings, *, into_files: boo
     if not into_files and entry.size > LONG_METADATA_BYTES:
         return None
 
-    def read(reader: Reader) -> DcpMetadata | PickleTooLarge:
-        try:
-            return dcp_metadata.read(reader.read, reader.size)
-        except PickleTooLarge as error:
-            return error
-
-    metadata = parts.check_with(listing, entry, findings, read, BadMetadata)
+    metadata = parts.check_with(listing, entry, findings, dcp_cache.REMEMBERED.read, BadMetadata)
     if isinstance(metadata, PickleTooLarge):
         findings.unproven.append(f"{shown} was not looked at: {metadata}")
         return None

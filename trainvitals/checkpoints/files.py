@@ -237,11 +237,20 @@ def reason(error: BaseException) -> str:
 
 
 class Reader:
-    """Positioned reads from one regular file whose size was taken when it was opened."""
+    """Positioned reads from one regular file whose size was taken when it was opened.
 
-    def __init__(self, descriptor: int, size: int) -> None:
+    identity: equal while it is the same file with the same content, as far as its file system tells; None for a part of a file.
+    """
+
+    def __init__(self, descriptor: int, size: int, info: os.stat_result | None = None) -> None:
         self._descriptor = descriptor
         self.size = size
+        self._changed_at_ns = 0 if info is None else max(info.st_mtime_ns, info.st_ctime_ns)
+        self.identity = None if info is None else (info.st_dev, info.st_ino, info.st_size, info.st_mtime_ns, info.st_ctime_ns)
+
+    def unchanged_for_ns(self, now_ns: int) -> int:
+        """How long before ``now_ns`` it was last written, in nanoseconds; negative when its clock runs ahead."""
+        return now_ns - self._changed_at_ns
 
     def read(self, offset: int, length: int) -> bytes:
         """Up to ``length`` bytes from ``offset``; fewer at the end of the file. Raises ``Unreadable``."""
@@ -310,6 +319,6 @@ def opened(path: str) -> Iterator[Reader]:
         info = os.fstat(descriptor)
         if not stat.S_ISREG(info.st_mode):
             raise NotRegular(path)
-        yield Reader(descriptor, info.st_size)
+        yield Reader(descriptor, info.st_size, info)
     finally:
         os.close(descriptor)
