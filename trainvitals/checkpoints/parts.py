@@ -32,7 +32,9 @@ Checked = TypeVar("Checked")
 TORCH_ENDINGS = (".pt", ".pth", ".ckpt", ".bin", ".pth.tar", ".pt.tar")
 _SHARD = re.compile(r"(?P<stem>.+)-(?P<number>\d{5})-of-(?P<count>\d{5})(?P<ending>\.safetensors|\.bin)\Z")
 #: What torch's ``HuggingFaceStorageWriter`` writes when nobody joins the ranks' parts (``_hf_utils.py``, SHARDED_FILE_NAME).
-_OF_RANK = re.compile(r"shard-(?P<rank>\d{5})-(?P<name>.{1,300})\Z", re.ASCII | re.DOTALL)
+_OF_RANK = re.compile(r"(?P<place>(?:.{0,600}/)?)shard-(?P<rank>\d{5})-(?P<name>[^/]{1,300})\Z", re.ASCII | re.DOTALL)
+#: Where torchtitan keeps them (``components/checkpoint.py``), to join them into the directory above: that is what is loaded.
+_JOINED = "sharded/"
 _STEP = re.compile(
     r"(?:global[-_]?step|step|iteration|iter|checkpoint|ckpt|(?<![a-z])ba)s?[-_=]{0,2}(\d{1,18})(?!\d)", re.IGNORECASE
 )
@@ -102,8 +104,9 @@ def check_shards(names: frozenset[str], findings: Findings) -> None:
     for name in names:
         if of_rank := _OF_RANK.match(name):
             # Each rank writes only the files of which it holds a tensor: the row is that of all ranks together.
-            own.add(of_rank["rank"])
-            name = of_rank["name"]
+            if not of_rank["place"].endswith(_JOINED):
+                own.add(of_rank["place"] + of_rank["rank"])
+            name = of_rank["place"] + of_rank["name"]
         found = _SHARD.match(name)
         if found:
             rows.setdefault((found["stem"], found["count"], found["ending"]), set()).add(int(found["number"]))
@@ -122,7 +125,7 @@ def check_shards(names: frozenset[str], findings: Findings) -> None:
 
 
 def check_index(listing: Listing, name: str, findings: Findings) -> dict[str, set[str]]:
-    """``*.index.json``: every file of its weight_map must be there. Returns file -> tensors."""
+    """``*.index.json``: every file of its weight_map must be there, in its own directory. Returns file -> tensors."""
     document = read_json(listing, name, findings)
     if document is None:
         return {}
@@ -130,6 +133,7 @@ def check_index(listing: Listing, name: str, findings: Findings) -> dict[str, se
     if not isinstance(weight_map, dict) or not all(isinstance(value, str) for value in weight_map.values()):
         findings.damaged.append(f"{printable(name)}: its weight_map is not a table of tensor -> file")
         return {}
+    place = name[: name.rfind("/") + 1]
     files: dict[str, set[str]] = {}
     for tensor, file in weight_map.items():
         files.setdefault(file, set()).add(tensor)
@@ -137,9 +141,9 @@ def check_index(listing: Listing, name: str, findings: Findings) -> dict[str, se
         if "/" in file or file in ("", ".", ".."):
             findings.damaged.append(f"{printable(name)}: its weight_map names a file outside the checkpoint: {printable(file)}")
             del files[file]
-        elif file not in listing.names:
-            findings.missing.append(f"{printable(file)} is missing, {printable(name)} needs it")
-    return files
+        elif place + file not in listing.names:
+            findings.missing.append(f"{printable(place + file)} is missing, {printable(name)} needs it")
+    return {place + file: tensors for file, tensors in files.items()}
 
 
 def check_safetensors(

@@ -3,6 +3,7 @@
 NeMo Automodel (``components/checkpoint/checkpointing.py`` save_model, save_optimizer): ``epoch_E_step_S/{model,optim}/``, weights also
 as safetensors of each rank. NeMo-RL (``utils/checkpoint.py`` get_resume_paths): ``step_N/policy/{weights,optimizer}/``, or Megatron-Core's
 ``policy/weights/iter_0000000/``. verl with Megatron-Core (``megatron_checkpoint_manager.py``): ``global_step_N/actor/dist_ckpt/``.
+torchtitan with semi-synchronous replicas (``components/checkpoint.py``): ``step-N/ft-replica-R/``, each whole.
 Each part has its own ``.metadata``, and nothing is written after the last of them: the worst part is the whole's verdict.
 """
 
@@ -22,7 +23,7 @@ from trainvitals.checkpoints.layouts.safetensors_files import SafetensorsFiles
 
 _OPTIMIZER = re.compile(r"(?:[a-z]{1,20}[-_])?optim(?:izer)?s?(?:[-_](?:states?|dict))?", re.ASCII)
 _PART = re.compile(
-    rf"(?:[a-z]{{1,20}}[-_])?(?:model|weights?|ema)s?(?:[-_](?:states?|dict|weights|ema))?|dist_ckpt|iter_\d{{7}}|{_OPTIMIZER.pattern}",
+    rf"(?:[a-z]{{1,20}}[-_])?(?:model|weights?|ema)s?(?:[-_](?:states?|dict|weights|ema))?|dist_ckpt|ft-replica-\d{{1,6}}|iter_\d{{7}}|{_OPTIMIZER.pattern}",
     re.ASCII,
 )
 _RANK = re.compile(r"(?P<stem>.{0,300}?_(?:dp_)?rank_)(?P<rank>\d{1,9})\.pt\Z", re.ASCII | re.DOTALL)
@@ -106,7 +107,7 @@ def _check_beside(listing: Listing, findings: Findings, into_files: bool) -> Non
         part = distributed.below(listing, place)
         part = replace(part, entries=tuple(entry for entry in part.entries if "/" not in entry.name))
         found = Findings()
-        if SafetensorsFiles().matches(part) or any(name.endswith(".safetensors.index.json") for name in part.names):
+        if SafetensorsFiles().matches(part):
             SafetensorsFiles().look(part, found, into_files=into_files)
         elif into_files:
             _check_files(part, found)

@@ -7,6 +7,7 @@ import re
 from trainvitals.checkpoints import parts
 from trainvitals.checkpoints.files import TEMPORARY_NAME, Listing
 from trainvitals.checkpoints.findings import Findings
+from trainvitals.checkpoints.layouts import torch_files
 from trainvitals.checkpoints.layouts.base import Facts, Layout
 
 _OPTIMIZER_TENSOR = re.compile(r"(?:optimizer|optim)\.|.*\.exp_avg(?:_sq)?\Z|exp_avg")
@@ -18,11 +19,13 @@ class SafetensorsFiles(Layout):
     name = "safetensors"
 
     def matches(self, listing: Listing) -> bool:
-        return any(name.endswith(".safetensors") for name in listing.names)
+        return any(name.endswith((".safetensors", ".safetensors.index.json")) for name in listing.names)
 
     def look(self, listing: Listing, findings: Findings, *, into_files: bool) -> Facts:
         names = listing.names
         parts.check_shards(names, findings)
+        # verl exports weights, or an adapter, beside the files of its ranks.
+        world_size = torch_files.check_ranks(listing.entries, findings)
         expected: dict[str, set[str]] = {}
         for name in sorted(names):
             if name.endswith(".safetensors.index.json"):
@@ -40,4 +43,4 @@ class SafetensorsFiles(Layout):
                 elif entry.name.endswith(".json") and not entry.name.endswith(".safetensors.index.json"):
                     parts.check_json(listing, entry.name, findings)
             has_optimizer = has_optimizer or any(_OPTIMIZER_TENSOR.match(tensor) for tensor in tensors)
-        return Facts(None, has_optimizer)
+        return Facts(None, has_optimizer, world_size=world_size)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 from trainvitals.checkpoints import parts, state_keys, torch_file
 from trainvitals.checkpoints.files import TEMPORARY_NAME, Entry, Listing, NotRegular, Unreadable, Vanished, opened, printable
@@ -29,7 +30,7 @@ class TorchFiles(Layout):
         told: list[state_keys.StateKeys] = []
         if any(entry.name.rpartition("/")[2].startswith("optim") for entry in entries):
             has_optimizer = True
-        world_size = _check_ranks(entries, findings)
+        world_size = check_ranks(entries, findings)
         if into_files:
             for entry in entries:
                 checked = parts.check_torch(listing, entry, findings)
@@ -63,7 +64,7 @@ class TorchFiles(Layout):
         )
 
 
-def _check_ranks(entries: list[Entry], findings: Findings) -> int | None:
+def check_ranks(entries: Iterable[Entry], findings: Findings) -> int | None:
     """``model_world_size_8_rank_0.pt`` (verl, ``fsdp_checkpoint_manager.py``): the names tell how many there must be."""
     ranks: dict[tuple[str, int], set[int]] = {}
     for entry in entries:
