@@ -109,7 +109,10 @@ def test_weights_on_the_disk_that_are_no_numbers_are_a_matter_of_numbers() -> No
         message="checkpoint a.pt is corrupt: tensor w in a.pt holds NaN (9 of 9 sampled values)",
     )
     numerics = by_layer("checkpoint_corrupt", replace(RAN_AWAY, findings=[told]))["numerics"]
-    assert (numerics.mark, numerics.title) == ("!", "Weights on the disk are no numbers") and "holds NaN" in numerics.evidence
+    assert (numerics.mark, numerics.title) == (
+        "!",
+        "Damaged numbers in the weights on the disk",
+    ) and "holds NaN" in numerics.evidence
     cut = replace(told, message="checkpoint a.pt is corrupt: truncated")
     assert by_layer("checkpoint_corrupt", replace(RAN_AWAY, findings=[cut]))["numerics"].mark == "–"
 

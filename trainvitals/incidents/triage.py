@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from trainvitals.incidents.busy import busy_words
+from trainvitals.incidents.data_notes import noted_mix, steps_before
 from trainvitals.incidents.deciding import HUNG_RULES
 from trainvitals.incidents.outside import outside_alerts
 from trainvitals.incidents.symptoms import SYMPTOMS, symptom
@@ -103,10 +104,12 @@ def _data(rule: str, evidence: Evidence) -> Check:
         return Check("data", "–", "Not a matter of the batches", "What is seen does not depend on the data.")
     positions = [event for event in evidence.events if event.kind == "data" and _was_there(evidence, event)]
     action = SYMPTOMS["loss jumps or diverges"].action
+    noted = noted_mix(evidence.events, evidence.onset_step, DATA_WINDOW_STEPS)
     if not positions:
-        return Check(
+        unknown = Check(
             "data", "?", "Data position not reported by this trainer", f"{action} The hook's data() call would name the shards."
         )
+        return Check("data", "!", noted[0], f"{noted[1]} {action}") if noted else unknown
     near = [event for event in data_changes(positions) if _near_before(evidence, event)]
     if near and evidence.onset_step is not None:
         event = max(near, key=lambda e: e.step or 0)
@@ -115,8 +118,12 @@ def _data(rule: str, evidence: Evidence) -> Check:
             "data",
             "!",
             f"New data began at step {event.step:,}",
-            f"{before:,} step{'s' if before != 1 else ''} before the onset. {_position(event)} {action}".strip(),
+            " ".join(
+                part for part in (f"{steps_before(before)}.", _position(event), *(f"{said}." for said in noted), action) if part
+            ),
         )
+    if noted:
+        return Check("data", "!", noted[0], f"{noted[1]} {action}")
     known = [event for event in positions if evidence.onset_step is None or (event.step or 0) <= evidence.onset_step]
     last = max(known or positions, key=lambda e: (e.attempt or 0, e.step or 0))
     return Check("data", "–", f"No new source in the {DATA_WINDOW_STEPS} steps before", f"{_position(last)} {action}".strip())
@@ -209,11 +216,9 @@ def _code(rule: str, evidence: Evidence) -> Check:
         where = f"step {evidence.resumed_from_step:,}" if evidence.resumed_from_step is not None else "an unknown checkpoint"
         if optimizer is False:
             return Check(
-                "code",
-                "!",
-                "Checkpoint without optimizer state",
+                "code", "!", "Checkpoint without optimizer state",
                 f"Attempt {evidence.attempt} went on from {where}, which holds weights only.",
-            )
+            )  # fmt: skip
         if optimizer is True:
             return Check(
                 "code", "–", f"The checkpoint of {where} holds the optimizer", "See in the trainer's log that it was loaded too."
@@ -234,17 +239,13 @@ def _code(rule: str, evidence: Evidence) -> Check:
     configs = [e for e in evidence.events if e.kind == "attempt_start" and ("config" in e.data or "config_sha256" in e.data)]
     if not (configs or evidence.tells_settings):
         return Check(
-            "code",
-            "?",
-            "No restart near; settings not reported",
+            "code", "?", "No restart near; settings not reported",
             "The trainer does not report its settings: compare script and learning rate by hand.",
-        )
+        )  # fmt: skip
     return Check(
-        "code",
-        "–",
-        "No restart and no change of settings",
+        "code", "–", "No restart and no change of settings",
         f"since attempt {evidence.attempt} began; see the learning rate on the curves.",
-    )
+    )  # fmt: skip
 
 
 def _faults_of_code(rule: str, evidence: Evidence) -> list[Check]:
@@ -300,10 +301,15 @@ def _numerics(rule: str, evidence: Evidence) -> Check:
         return Check("numerics", "!", "The trainer gave up on its numbers", f"{gave_up}{SYMPTOMS['occasional NaN'].action}")
     on_disk = next((f for f in evidence.findings if f.rule.startswith("checkpoint_") and _BAD_NUMBERS.search(f.message)), None)
     if on_disk is not None:
-        return Check("numerics", "!", "Weights on the disk are no numbers", _sentence(on_disk.message[:300]))
+        return Check("numerics", "!", "Damaged numbers in the weights on the disk", _sentence(on_disk.message[:300]))
     if not _is_about_training(rule):
+        on_files = (
+            " That is the training; what the file holds is for the checks of the checkpoint."
+            if rule.startswith("checkpoint_")
+            else ""
+        )
         return Check(
-            "numerics", "–", "Not a matter of numbers", "The newest logged values (loss, grad norm and others) are finite."
+            "numerics", "–", "Values of the training are finite", f"Loss, grad norm and the others, as last logged.{on_files}"
         )
     told = [e for e in evidence.events if e.kind == "message" and _was_there(evidence, e)]
     overflow = [e for e in told if ("overflow" in e.text.lower() or "skipp" in e.text.lower())]
@@ -318,11 +324,9 @@ def _numerics(rule: str, evidence: Evidence) -> Check:
         count = f"{abs(lead):,} step{'s' if abs(lead) != 1 else ''}"
         when = "together with the loss" if lead == 0 else f"{count} {'before' if lead > 0 else 'after'} the loss"
         return Check(
-            "numerics",
-            "!",
-            f"Grad norm rose {when}",
+            "numerics", "!", f"Grad norm rose {when}",
             f"{_sentence(first.message)} See clipping (max_grad_norm) and the loss scale.",
-        )
+        )  # fmt: skip
     now, usual = evidence.grad_norm_now, evidence.grad_norm_usual
     if now is not None and usual is not None and usual > 0 and now >= GRAD_NORM_TIMES * usual:
         # No rule may have told it: a note silences rules, and not what was measured.

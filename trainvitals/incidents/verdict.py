@@ -64,7 +64,7 @@ class VerdictInputs:
     """Everything the verdict depends on. Times are UTC ns; None = never seen.
 
     typical_gap_s: usual time between two step records (a log may tell every tenth step only).
-    breaker_events: events of kind ``breaker``, any order. phase: the phase the trainer said it is in ("" = training).
+    breaker_hold: what forbids it to pause now, a clause, "" = nothing. breaker_events: events of kind ``breaker``, any order. phase: the phase the trainer said it is in ("" = training).
     redo_steps and gpus price a way back; ``recommended_step`` is the checkpoint one would go back to, none_recommended: why there is none.
     fault: the newest critical ``fault`` event that no step has followed. was_read: the watchdog has read a step of this run itself; without one everything stored was imported.
     """
@@ -74,6 +74,7 @@ class VerdictInputs:
     findings: Sequence[Finding] = ()
     control: ControlFacts = ControlFacts()
     breaker_mode: str = "dry-run"
+    breaker_hold: str = ""
     breaker_events: Sequence[Event] = ()
     attempt: int | None = None
     attempt_started_ns: int | None = None
@@ -350,6 +351,8 @@ def _automatic(inputs: VerdictInputs, incident: Incident | None) -> str:
         return "Nothing was done by itself: the breaker is off for this run."
     if inputs.breaker_mode == "dry-run":
         return "Nothing was done by itself: the breaker is in dry-run, and its conditions are not met."
+    if inputs.breaker_hold:
+        return f"The breaker is armed, and held now: {inputs.breaker_hold}."
     return "The breaker is armed; its conditions are not met yet."
 
 

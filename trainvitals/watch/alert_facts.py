@@ -23,7 +23,7 @@ from trainvitals.records import Event, Finding, Incident, NonFinite, Severity, S
 from trainvitals.settings import RunSettings, Settings
 
 #: Events kept: of each kind that is evidence, the newest.
-KINDS = ("data", "attempt_start", "resume", "fault", "postmortem", "message", "breaker")
+KINDS = ("data", "attempt_start", "resume", "fault", "postmortem", "message", "breaker", "annotation")
 MAX_OF_KIND = 12
 MAX_FINDINGS = 200
 POINTS = 256
@@ -35,13 +35,15 @@ _OVERFLOW = ("overflow", "skipp")
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What the watchdog knows at one moment. step_s: usual seconds of a step; breaker: the mode in force."""
+    """What the watchdog knows at one moment. step_s: usual seconds of a step; breaker: the mode in force;
+    breaker_hold: what forbids it to pause now, a clause, "" = nothing."""
 
     last_step: int | None = None
     last_step_ns: int | None = None
     step_s: float | None = None
     rollback: Rollback | None = None
     breaker: str = ""
+    breaker_hold: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +183,10 @@ class AlertFacts:
         told = breaker_words(list(self._events["breaker"]), incident, rules, attempt, seen.last_step).removeprefix("Breaker: ")
         if told or not seen.breaker or not is_about_training(rules):
             return told
-        return "It is off for this run." if seen.breaker == "off" else f"It is {seen.breaker} and has not tripped."
+        if seen.breaker == "off":
+            return "It is off for this run."
+        held = f" It is held now: {seen.breaker_hold}." if seen.breaker_hold else ""
+        return f"It is {seen.breaker} and has not tripped.{held}"
 
 
 def _control(control: ControlState, members: Iterable[Finding]) -> str:
@@ -209,6 +214,6 @@ def _cut(event: Event) -> Event:
 _READ = frozenset(
     {
         "source", "shards", "sample_first", "sample_last", "resumed_from_step", "config_sha256", "class", "count", "host", "rank", "cause",
-        "decision", "mode", "reason",
+        "decision", "mode", "reason", "change", "by",
     }
 )  # fmt: skip

@@ -249,7 +249,7 @@ class Watchdog:
             self._commit()
         if not is_behind:  # what is read later may say that it is over
             alive_ns = self._alive_ns or self._last_step_ns
-            seen = Seen(self._last_step, alive_ns, self._engine.step_s(), self._safe.rollback, self._mode.mode)
+            seen = Seen(self._last_step, alive_ns, self._engine.step_s(), self._safe.rollback, *self._mode.told(self._engine))
             self._incidents.tell(seen, now_ns, self._steady_ns())
             self._commit()
         self._incidents.flush()  # whatever the store says: people are told all the same

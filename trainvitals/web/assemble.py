@@ -84,8 +84,10 @@ def run_view(
     checkpoints: CheckpointReader | None = None,
     starts: StartReader | None = None,
     thens: ThenReader | None = None,
+    breaker_hold: str = "",
 ) -> RunView:
     """Everything the pages show of ``run`` at ``now_ns``. requests: what was asked of it, from its control directory.
+    breaker_hold: what forbids its breaker to pause now, as its watchdog tells it.
     configurations, validations, checkpoints, starts, thens: read what changes rarely or is much, and remember it. Raises what the
     store raises."""
     stored = (checkpoints or CheckpointReader()).of(store, run.name, now_ns)
@@ -116,6 +118,7 @@ def run_view(
             control.state, control.desired, control.by, control.source, control.reason, control.at_step, control.since_ns
         ),
         breaker_mode=run.breaker,
+        breaker_hold=breaker_hold,
         breaker_events=breaker_events,
         attempt=attempt.number if attempt else None,
         attempt_started_ns=attempt.started_ns if attempt else None,

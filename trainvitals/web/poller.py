@@ -185,7 +185,7 @@ class Poller:
         if self._read_requests is not None and self._requests.get(run.name, (-1, ()))[0] != control.seq:
             self._requests[run.name] = (control.seq, self._read_requests(run))
         requests = self._requests.get(run.name, (0, ()))[1]
-        view = self._assembled(store, in_force, control, now_ns, seen_nodes, requests)
+        view = self._assembled(store, in_force, control, now_ns, seen_nodes, requests, hold)
         audit = self._read_audit(run) if self._read_audit is not None else view.audit
         return replace(view, audit=audit, breaker_of_settings=run.breaker, breaker_hold=hold)
 
@@ -193,16 +193,16 @@ class Poller:
         """Of a run whose directory is not on this host: nothing is read there, everything as its watchdog told it."""
         told = self._far.read(store, run, now_ns)
         in_force = replace(run, breaker=told.breaker or run.breaker)
-        view = self._assembled(store, in_force, told.control, now_ns, seen_nodes, told.requests)
+        view = self._assembled(store, in_force, told.control, now_ns, seen_nodes, told.requests, told.breaker_hold)
         return replace(view, audit=remote.ELSEWHERE, breaker_of_settings=run.breaker, breaker_hold=told.breaker_hold)
 
     def _assembled(
         self, store: Store, run: RunSettings, control: ControlView, now_ns: int, seen_nodes: Sequence[NodeSample],
-        requests: Sequence[Event],
+        requests: Sequence[Event], hold: str,
     ) -> RunView:  # fmt: skip
         return run_view(
             self._settings, store, run, control, now_ns, seen_nodes, requests, self._configurations, self._validations,
-            self._checkpoints, self._starts, self._thens,
+            self._checkpoints, self._starts, self._thens, hold,
         )  # fmt: skip
 
     def draw_due(self) -> int:
