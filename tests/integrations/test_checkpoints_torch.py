@@ -146,7 +146,8 @@ def test_what_is_read_of_real_metadata_is_what_torch_reads(saved):
 def test_safetensors_that_dcp_writes_are_read_as_such(tmp_path):
     (path,) = find(str(save("huggingface-storage", "shards", tmp_path)))
     report = inspect(path)
-    assert (str(report.state), report.format, report.step, report.has_optimizer) == ("verified", "safetensors", 500, False)
+    assert (str(report.state), report.format, report.step, report.has_optimizer) == ("complete", "safetensors", 500, False)
+    assert "nothing tells how many ranks there were" in report.reasons[0]
 
 
 def test_a_directory_under_the_name_of_another_step_is_never_verified(saved, tmp_path):
