@@ -23,6 +23,7 @@ from trainvitals.detect.liveness import LivenessDetector
 from trainvitals.detect.loss import LossDetector
 from trainvitals.detect.loss_drop import LossDropDetector
 from trainvitals.detect.loss_early import EarlyRiseDetector
+from trainvitals.detect.loss_frozen import LossFrozenDetector
 from trainvitals.detect.loss_shift import LevelShiftDetector
 from trainvitals.detect.loss_trend import LossTrendDetector
 from trainvitals.detect.lr import LrDetector
@@ -38,6 +39,7 @@ from trainvitals.detect.state import Stateful
 from trainvitals.detect.statistics import SortedWindow, median
 from trainvitals.detect.supervisor_rules import SupervisorDetector
 from trainvitals.detect.throughput import ThroughputDetector
+from trainvitals.detect.validation import ValidationDetector
 from trainvitals.records import Event, Finding, Step
 
 STATE_VERSION = 1
@@ -61,7 +63,7 @@ class Engine(Stateful):
     """
 
     STATE = (
-        "_context", "_nonfinite", "_loss", "_shift", "_trend", "_early", "_drop", "_rebound", "_grad_norm", "_note_bounds", "_throughput", "_stall",
+        "_context", "_nonfinite", "_loss", "_shift", "_trend", "_early", "_drop", "_frozen", "_validation", "_rebound", "_grad_norm", "_note_bounds", "_throughput", "_stall",
         "_liveness", "_faults", "_supervisor", "_config_change", "_resume_check", "_lr", "_ranks", "_pause", "_saves", "_checkpoints", "_breaker", "_late", "_is_starting", "_resume_step", "_gaps", "_paused_steps", "_usual", "_notes",
     )  # fmt: skip
 
@@ -81,6 +83,8 @@ class Engine(Stateful):
         self._trend = LossTrendDetector(context, tuned, self._loss)
         self._early = EarlyRiseDetector(context, tuned, self._loss)
         self._drop = LossDropDetector(context, tuned, self._loss)
+        self._frozen = LossFrozenDetector(context, tuned, self._loss)
+        self._validation = ValidationDetector(context, tuned, self._loss)
         self._rebound = ReboundDetector(context, tuned, self._loss)
         self._grad_norm = GradNormDetector(context, tuned, self._loss)
         self._note_bounds = NoteBoundsDetector(context, tuned, self._loss, self._grad_norm)
@@ -101,7 +105,7 @@ class Engine(Stateful):
         # Order matters: the first two decide what may be believed, later ones read the loss detector; what a start could have
         # gone on from is asked before the saves forget it.
         self._detectors: tuple[FamilyDetector, ...] = (
-            self._nonfinite, self._drop, self._loss, self._shift, self._trend, self._early, self._rebound, self._grad_norm,
+            self._nonfinite, self._drop, self._loss, self._shift, self._trend, self._early, self._frozen, self._validation, self._rebound, self._grad_norm,
             self._note_bounds, self._throughput, self._stall, self._liveness, self._faults, self._supervisor, self._config_change, self._resume_check, self._lr,
             self._ranks, self._pause, self._checkpoints, self._saves, self._breaker,
         )  # fmt: skip

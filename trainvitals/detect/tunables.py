@@ -99,6 +99,25 @@ _TABLE: dict[str, dict[str, Tunable]] = {
         "z": Tunable(10.0, "sigma", "depth below the usual level"),
         "min_level": Tunable(0.05, "loss", "smaller usual levels are not judged"),
     },
+    "loss_frozen": {
+        "sensitivity": _SENSITIVITY,
+        "points": Tunable(30.0, "points", "exactly the same loss in a row; ten times as many where it has fewer than five digits"),
+        "longest_factor": Tunable(10.0, "factor", "... and this many times the longest repetition of the run so far, where it repeats at all"),
+        "min_changes": Tunable(64.0, "points", "other losses that must have been seen before"),
+    },
+    "validation_nonfinite": {
+        "close_after_evaluations": Tunable(1.0, "evaluations", "of that set, finite and in a row, that close it"),
+    },
+    "validation_rise": {
+        "sensitivity": _SENSITIVITY,
+        "min_evaluations": Tunable(8.0, "evaluations", "of a set before it is judged"),
+        "z": Tunable(8.0, "sigma", "height of the lowest of the newest three above the best three, by this set's own noise"),
+        "min_excess": Tunable(0.02, "share of the best", "... and at least this far"),
+    },
+    "validation_missing": {
+        "gaps": Tunable(4.0, "intervals", "of nearly the same length that make it usual"),
+        "intervals": Tunable(3.0, "intervals", "that must have passed without one"),
+    },
     "grad_norm_spike": {
         "sensitivity": _SENSITIVITY,
         "window": Tunable(128, "points", "accepted points that make the usual grad norm"),

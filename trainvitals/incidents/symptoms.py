@@ -87,6 +87,8 @@ _BY_RULE = {
     "loss_implausible_drop": "loss jumps or diverges", "grad_norm_spike": "loss jumps or diverges",
     "loss_drift": "loss does not come down", "loss_plateau": "loss does not come down",
     "loss_not_learning": "loss does not come down", "lr_schedule_mismatch": "loss does not come down",
+    "loss_frozen": "loss does not come down", "validation_rise": "loss does not come down",
+    "validation_missing": "loss does not come down", "validation_nonfinite": "occasional NaN",
     "resume_config_changed": "settings changed at a restart",
     "resume_behind": "a start does not go on where it could",
     "checkpoint_no_optimizer": "a checkpoint without optimizer state",
