@@ -1,7 +1,7 @@
 """Loss on held-out data, out of the ``message`` events that tell one: not a number, rising while the training loss is not, no longer told.
 
-Evaluations are rare, so one number decides nothing but its not being one. Teams look at this curve first: PaLM and OLMo evaluate at fixed
-intervals; a rise of it beside a training loss that goes on falling is data seen too often, or a leak between the two.
+Evaluations are rare, so one number decides nothing but its not being one. A rise beside a training loss that goes on falling is data seen
+too often. The thresholds are our own choice, tried on made-up curves only.
 """
 
 from __future__ import annotations
