@@ -48,3 +48,11 @@ def test_a_loss_logged_at_every_step_and_computed_at_every_fiftieth_is_not_froze
 
 def test_zeros_of_reinforcement_learning_are_not_frozen() -> None:
     assert not of_rule(find(curve(900, change=lambda k, v: v.update(loss=0.0 if k > 300 else v["loss"]))), "loss_frozen")
+
+
+def test_a_loss_that_never_changed_since_its_first_value_is_told_unless_rounding_explains_it() -> None:
+    (found,) = of_rule(find(curve(1_000, change=lambda _, v: v.update(loss=10.8259))), "loss_frozen")
+    assert found.severity is Severity.WARNING and found.detected_step == 900
+    assert "since its first value" in found.message
+    for rounded in (10.8125, 10.83, 0.0):
+        assert not of_rule(find(curve(1_000, change=lambda _, v, rounded=rounded: v.update(loss=rounded))), "loss_frozen")

@@ -15,6 +15,8 @@ SURE_DIGITS = 5
 LOG_CHANCE = math.log(1e-12)
 #: A log of few digits repeats itself more and more while a task converges.
 FEW_DIGITS_FACTOR = 10
+#: Times the usual number of points, where the run never changed yet: a progress bar shows one loss until the next is computed.
+NEVER_CHANGED_FACTOR = 30
 
 
 class LossFrozenDetector(FamilyDetector):
@@ -67,7 +69,11 @@ class LossFrozenDetector(FamilyDetector):
             self._repeats += self._length - 1
 
     def _judge(self, value: float) -> None:
-        if self._changes < self._min_changes or value == 0.0 or self._loss.scale.is_negligible(value):
+        if value == 0.0 or self._loss.scale.is_negligible(value):
+            return
+        if self._changes == 0:
+            self._judge_never_changed(value)
+        if self._changes < self._min_changes:
             return
         chance = (self._repeats + 1) / (self._repeats + self._changes + 2)
         if self._length * math.log(chance) > LOG_CHANCE:
@@ -86,6 +92,25 @@ class LossFrozenDetector(FamilyDetector):
             value=value,
             data={"points": self._length, "longest_before": self._longest},
         )
+
+    def _judge_never_changed(self, value: float) -> None:
+        """What is usual is not known: only a value that no rounding explains, and many more points."""
+        if self._length < NEVER_CHANGED_FACTOR * self._points or _digits(value) < SURE_DIGITS or _is_bfloat16(value):
+            return
+        self.ledger.open_finding(
+            _RULE,
+            Severity.WARNING,
+            f"loss is exactly {value!r} since its first value, for {format_count(self._length, 'point')}: does the optimizer step, is the "
+            "learning rate 0, is it logged from a stale value?",
+            first_step=self._first_step,
+            value=value,
+            data={"points": self._length},
+        )
+
+
+def _is_bfloat16(value: float) -> bool:
+    """Whether 8 bits hold its mantissa: a loss that hardly moves yet is rounded to the same such number again and again."""
+    return math.ldexp(math.frexp(value)[0], 8).is_integer()
 
 
 def _digits(value: float) -> int:

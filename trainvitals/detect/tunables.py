@@ -101,7 +101,7 @@ _TABLE: dict[str, dict[str, Tunable]] = {
     },
     "loss_frozen": {
         "sensitivity": _SENSITIVITY,
-        "points": Tunable(30.0, "points", "exactly the same loss in a row; ten times as many where it has fewer than five digits"),
+        "points": Tunable(30.0, "points", "exactly the same loss in a row; ten times as many where it has fewer than five digits, thirty times where it never changed yet"),
         "longest_factor": Tunable(10.0, "factor", "... and this many times the longest repetition of the run so far, where it repeats at all"),
         "min_changes": Tunable(64.0, "points", "other losses that must have been seen before"),
     },
