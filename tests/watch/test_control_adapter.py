@@ -207,7 +207,7 @@ def test_a_kill_switch_of_somebody_else_is_never_removed(tmp_path):
 @pytest.fixture
 def sleeper():
     """A process that catches SIGTERM and tells of it."""
-    code = "import signal,time\nsignal.signal(signal.SIGTERM, lambda *a: print('told', flush=True))\nprint('up', flush=True)\nwhile 1: time.sleep(.01)"
+    code = "import os,signal,time\nsignal.signal(signal.SIGTERM, lambda *a: os.write(1, b'told\\n'))\nprint('up', flush=True)\nwhile 1: time.sleep(.01)"
     process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
     process.stdout.readline()
     yield process

@@ -18,7 +18,7 @@ REQUEST = ControlRequest(run="r", seq=1, desired="paused", by="ana", reason="a l
 @pytest.fixture
 def victim():
     """A process that would take the signal."""
-    code = "import signal,time\nsignal.signal(signal.SIGTERM, lambda *a: print('told', flush=True))\nprint('up', flush=True)\nwhile 1: time.sleep(.01)"
+    code = "import os,signal,time\nsignal.signal(signal.SIGTERM, lambda *a: os.write(1, b'told\\n'))\nprint('up', flush=True)\nwhile 1: time.sleep(.01)"
     process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
     process.stdout.readline()
     yield process
