@@ -29,6 +29,8 @@ _TITLES: tuple[tuple[re.Pattern[str], str], ...] = tuple(
         (r"Not a finite number: (.{1,120})", r"出现 NaN/Inf：\1"),
         (r"The trainer gave up on its numbers", "训练程序因数值异常退出"),
         (r"Damaged numbers in the weights on the disk", "已保存的权重中有异常数值"),
+        # As older messages have it, that are kept.
+        (r"Weights on the disk are no numbers", "已保存的权重含 NaN/Inf"),
         (r"(.{1,60}) noted a new data mix from step ([0-9,]{1,20}) on", r"\1 标注：自第 \2 步起更换 data mix"),
         (r"([0-9,]{1,20}) skipped or overflowing steps", r"\1 步被跳过或溢出"),
         (r"The logs name the cause", "日志已指出原因"),

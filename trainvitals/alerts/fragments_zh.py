@@ -125,6 +125,10 @@ _REASONS: tuple[tuple[str, Told], ...] = (
         rf",? ?(?:but )?{_STEP} of {_STEP} automatic pauses of the last 24 h are used: it only alerts now",
         _plain(r"24 小时内已自动暂停 \1 次（上限 \2），现在只告警"),
     ),
+    (r"automatic pauses are switched off \(\[breaker\] pauses_per_day = 0\)", _plain("自动暂停已关闭（[breaker] pauses_per_day = 0）")),
+    (r"the learning rate is still being warmed up", _plain("学习率仍在 warmup")),
+    (r"; a loss that is no number pauses all the same", _plain("loss 为 NaN/Inf 时仍会暂停")),
+    (rf"a note explains the loss for {_STEP} more points?, unless it blows up", _plain(r"有人标注说明了 loss 的变化，还有 \1 个点不触发，除非 loss 发散")),
     (rf"\(at step {_STEP}\)", _plain(r"（截至第 \1 步）")),
 )  # fmt: skip
 _BREAKER: tuple[tuple[str, Told], ...] = (
@@ -147,6 +151,7 @@ _BREAKER: tuple[tuple[str, Told], ...] = (
     (r"It is off for this run\.", _plain("未启用")),
     (r"It is armed and has not tripped\.", _plain("已启用，尚未触发")),
     (r"It is dry-run and has not tripped\.", _plain("演练模式，尚未触发")),
+    (r"It is held now: ", _plain("目前不会自动暂停：")),
 )  # fmt: skip
 _TRAINER: tuple[tuple[str, Told], ...] = (
     (rf"[Rr]unning, last step {_STEP}, {_TIME} ago\.", _timed(r"运行中，最后一步：第 \1 步（{}前）")),
