@@ -6,20 +6,23 @@ The order of the checks never changes; the first suspect (``symptoms``) says whe
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 
 from trainvitals.incidents.busy import busy_words
-from trainvitals.incidents.data_notes import noted_mix, steps_before
+from trainvitals.incidents.data_check import data_changes as data_changes
+from trainvitals.incidents.data_check import data_check
 from trainvitals.incidents.deciding import HUNG_RULES
+from trainvitals.incidents.evidence import DATA_WINDOW_STEPS as DATA_WINDOW_STEPS
+from trainvitals.incidents.evidence import Check as Check
+from trainvitals.incidents.evidence import Evidence as Evidence
+from trainvitals.incidents.evidence import is_about_training, near_before, was_there
 from trainvitals.incidents.outside import outside_alerts
 from trainvitals.incidents.symptoms import SYMPTOMS, symptom
-from trainvitals.records import CheckpointReport, Event, Finding, NodeSample, NonFinite, Severity
+from trainvitals.records import Event, NodeSample, Severity
 
 #: Layers in the order in which they are checked.
 LAYERS = ("data", "code", "numerics", "cluster")
-#: Data changes this many steps before the onset are suspects; cluster events this long around it.
-DATA_WINDOW_STEPS = 200
+#: Cluster events this long around the onset are suspects.
 CLUSTER_WINDOW_NS = 30 * 60 * 10**9
 #: A node that was heard of so long after the onset was there: that it is silent now says nothing of what began before.
 HEARD_AFTER_NS = 2 * 60 * 10**9
@@ -35,125 +38,12 @@ _BAD_NUMBERS = re.compile(r" holds (?:NaN|infinity|denormal numbers)| are all ze
 BAD_NODE_STATES = frozenset({"warn", "fail", "lost", "silent"})
 
 
-@dataclass(frozen=True)
-class Check:
-    """One line of "check in this order". layer: data, code, numerics, cluster. mark: "!" evidence found, "–" looked and
-    nothing there, "?" not known here."""
-
-    layer: str
-    mark: str
-    title: str
-    evidence: str
-
-
-@dataclass(frozen=True)
-class Evidence:
-    """What is known around the onset. Nothing here is looked up: whoever calls has it.
-
-    nodes: None = no node health is collected; sees_nodes: False = whoever asks cannot know (``watch`` reads no store). nonfinite: metrics that are non-finite now or were in the incident.
-    lr_now, lr_usual, grad_norm_now, grad_norm_usual: now and before the onset; when: in words, when "now" was. resumed_checkpoint: report of the checkpoint the running attempt started from, None = not known.
-    tells_settings: the attempt told what it is made of, so a change would have been found.
-    attempts: those that the incident was in, empty = not known. ended_ns: when the incident was over, None = it is open, or a death.
-    """
-
-    onset_step: int | None = None
-    onset_ns: int | None = None
-    attempt_first_step: int | None = None
-    attempt_started_ns: int | None = None
-    attempt: int | None = None
-    events: Sequence[Event] = ()
-    findings: Sequence[Finding] = ()
-    nodes: Sequence[NodeSample] | None = None
-    nonfinite: Sequence[tuple[str, NonFinite]] = ()
-    loss_scale: float | None = None
-    lr_now: float | None = None
-    lr_usual: float | None = None
-    has_grad_norm: bool = False
-    grad_norm_now: float | None = None
-    grad_norm_usual: float | None = None
-    resumed_from_step: int | None = None
-    resumed_checkpoint: CheckpointReport | None = None
-    tells_settings: bool = False
-    attempts: frozenset[int] = frozenset()
-    ended_ns: int | None = None
-    when: str = "now"
-    sees_nodes: bool = True
-
-
 def triage(rule: str, evidence: Evidence) -> tuple[Check, ...]:
     """The four checks in the order data, code, numerics, cluster, each with what is known of it here."""
     answers: dict[str, Callable[[str, Evidence], Check]] = {
-        "data": _data, "code": _code, "numerics": _numerics, "cluster": _cluster
+        "data": data_check, "code": _code, "numerics": _numerics, "cluster": _cluster
     }  # fmt: skip
     return tuple(answers[layer](rule, evidence) for layer in LAYERS)
-
-
-def _is_about_training(rule: str) -> bool:
-    """Whether the rule speaks of the curves, not of time, nodes or checkpoints."""
-    return rule.startswith(("loss_", "grad_", "resume_", "rank_loss_", "lr_", "breaker_")) and rule != "resume_behind"
-
-
-def _near_before(evidence: Evidence, event: Event) -> bool:
-    if evidence.onset_step is None or event.step is None:
-        return False
-    return 0 <= evidence.onset_step - event.step <= DATA_WINDOW_STEPS
-
-
-def _data(rule: str, evidence: Evidence) -> Check:
-    if not _is_about_training(rule):
-        return Check("data", "–", "Not a matter of the batches", "What is seen does not depend on the data.")
-    positions = [event for event in evidence.events if event.kind == "data" and _was_there(evidence, event)]
-    action = SYMPTOMS["loss jumps or diverges"].action
-    noted = noted_mix(evidence.events, evidence.onset_step, DATA_WINDOW_STEPS)
-    if not positions:
-        unknown = Check(
-            "data", "?", "Data position not reported by this trainer", f"{action} The hook's data() call would name the shards."
-        )
-        return Check("data", "!", noted[0], f"{noted[1]} {action}") if noted else unknown
-    near = [event for event in data_changes(positions) if _near_before(evidence, event)]
-    if near and evidence.onset_step is not None:
-        event = max(near, key=lambda e: e.step or 0)
-        before = evidence.onset_step - (event.step or 0)
-        return Check(
-            "data",
-            "!",
-            f"New data began at step {event.step:,}",
-            " ".join(
-                part for part in (f"{steps_before(before)}.", _position(event), *(f"{said}." for said in noted), action) if part
-            ),
-        )
-    if noted:
-        return Check("data", "!", noted[0], f"{noted[1]} {action}")
-    known = [event for event in positions if evidence.onset_step is None or (event.step or 0) <= evidence.onset_step]
-    last = max(known or positions, key=lambda e: (e.attempt or 0, e.step or 0))
-    return Check("data", "–", f"No new source in the {DATA_WINDOW_STEPS} steps before", f"{_position(last)} {action}".strip())
-
-
-def data_changes(positions: Sequence[Event]) -> list[Event]:
-    """Data events that begin something new: another source than the event before it, or, where no source is named, other
-    shards than most events go on with. Routine positions are none, and neither is the first one known."""
-    ordered = sorted(positions, key=lambda event: (event.attempt or 0, event.step or 0))
-    by_source = any(event.data.get("source") for event in ordered)
-    keys = [str(event.data.get("source" if by_source else "shards", "")) for event in ordered]
-    changes = [event for event, before, key in zip(ordered[1:], keys, keys[1:], strict=False) if key != before]
-    is_routine = not by_source and len(changes) * 3 > len(ordered)
-    return [] if is_routine else changes
-
-
-def _position(event: Event) -> str:
-    parts = []
-    if event.data.get("source"):
-        parts.append(f"Source {event.data['source']}.")
-    shards = event.data.get("shards")
-    if isinstance(shards, (list, tuple)) and shards:
-        shown = ", ".join(str(shard) for shard in shards[:3])
-        parts.append(f"Shards {shown}{f' and {len(shards) - 3} more' if len(shards) > 3 else ''}.")
-    elif shards:
-        parts.append(f"Shards {shards}.")
-    sample = event.data.get("sample_first")
-    if sample is not None:
-        parts.append(f"From sample {sample:,}." if isinstance(sample, int) else f"From sample {sample}.")
-    return " ".join(parts)
 
 
 def _death(rule: str, evidence: Evidence, layer: str) -> Event | None:
@@ -176,14 +66,7 @@ def _is_before(evidence: Evidence, event: Event) -> bool:
 def _is_of_it(evidence: Evidence, event: Event) -> bool:
     """Not of an attempt that a restart has healed, and not after all was over: neither explains what is seen."""
     is_its_start = not evidence.attempts or event.attempt is None or event.attempt in evidence.attempts
-    return is_its_start and _was_there(evidence, event)
-
-
-def _was_there(evidence: Evidence, event: Event) -> bool:
-    """Not of a later start over the same steps, and not after all was over."""
-    if evidence.attempts and event.attempt is not None and event.attempt > max(evidence.attempts):
-        return False
-    return evidence.ended_ns is None or event.time_ns is None or event.time_ns <= evidence.ended_ns
+    return is_its_start and was_there(evidence, event)
 
 
 def _is_the_cause(fault: Event, death: Event) -> bool:
@@ -302,7 +185,7 @@ def _numerics(rule: str, evidence: Evidence) -> Check:
     on_disk = next((f for f in evidence.findings if f.rule.startswith("checkpoint_") and _BAD_NUMBERS.search(f.message)), None)
     if on_disk is not None:
         return Check("numerics", "!", "Damaged numbers in the weights on the disk", _sentence(on_disk.message[:300]))
-    if not _is_about_training(rule):
+    if not is_about_training(rule):
         on_files = (
             " That is the training; what the file holds is for the checks of the checkpoint."
             if rule.startswith("checkpoint_")
@@ -311,9 +194,9 @@ def _numerics(rule: str, evidence: Evidence) -> Check:
         return Check(
             "numerics", "–", "Values of the training are finite", f"Loss, grad norm and the others, as last logged.{on_files}"
         )
-    told = [e for e in evidence.events if e.kind == "message" and _was_there(evidence, e)]
+    told = [e for e in evidence.events if e.kind == "message" and was_there(evidence, e)]
     overflow = [e for e in told if ("overflow" in e.text.lower() or "skipp" in e.text.lower())]
-    near = [e for e in overflow if _near_before(evidence, e) or evidence.onset_step is None]
+    near = [e for e in overflow if near_before(evidence, e) or evidence.onset_step is None]
     if near:
         return Check("numerics", "!", f"{len(near):,} skipped or overflowing steps", near[-1].text[:200])
     leading = [f for f in evidence.findings if f.rule.startswith("grad_norm")]
