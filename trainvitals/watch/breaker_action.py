@@ -16,14 +16,13 @@ from trainvitals.incidents.grouping import finding_from_mapping
 from trainvitals.incidents.retention import PauseSave
 from trainvitals.records import Event, Finding, Severity
 from trainvitals.settings import RunSettings
+from trainvitals.watch.decided import Decided
 
 #: A trip on older data than this is history (a back-fill, a watchdog that was down): nobody is paused for it.
 STALE_AFTER_S = 60.0
 #: Between two tries of a pause that was refused: what stood in its way (a request at the same moment, a full disk) may be over.
 TRY_AGAIN_S = (1.0, 5.0)
 REFUSED = "refused"
-#: Trips that are remembered as decided, of this process.
-MAX_DECIDED = 200
 
 
 class BreakerAction:
@@ -108,7 +107,7 @@ class Trips:
         self._breaker = breaker
         self._waiting: list[Finding] = []
         self._told: dict[str, None] = {}
-        self._decided: dict[str, None] = {}
+        self.decided = Decided()
         self._again_s, self._wait_s = float("-inf"), TRY_AGAIN_S[0]
 
     def __bool__(self) -> bool:
@@ -116,7 +115,7 @@ class Trips:
 
     def add(self, trip: Finding) -> None:
         """One more; it is tried at once. One that was decided is found again where the run's files are read again: it stays decided."""
-        if trip.id in self._decided:
+        if trip.id in self.decided:
             return
         self._waiting = [*(other for other in self._waiting if other.id != trip.id), trip]
         self._again_s, self._wait_s = float("-inf"), TRY_AGAIN_S[0]
@@ -137,9 +136,7 @@ class Trips:
                 del self._told[trip.id]
                 event = _gave_up(event) if event.data["decision"] == "stale" else event
             if event.data["decision"] != REFUSED:
-                self._decided[trip.id] = None
-                while len(self._decided) > MAX_DECIDED:
-                    del self._decided[next(iter(self._decided))]
+                self.decided.add(trip.id, event)
             told.append(event)
         self._waiting = refused
         self._again_s, self._wait_s = now_s + self._wait_s, min(TRY_AGAIN_S[1], 2 * self._wait_s)

@@ -9,6 +9,7 @@ from trainvitals.errors import StoreError
 from trainvitals.records import Event, Point
 from trainvitals.store.encode import check_point, event_point
 from trainvitals.store.protocol import Sink
+from trainvitals.watch.ahead import Waiting
 from trainvitals.watch.counters import Counters
 from trainvitals.watch.pending import Pending
 from trainvitals.watch.store_gone import StoreReplaced
@@ -21,6 +22,8 @@ MAX_PENDING_OTHERS = 100_000
 #: Store faults are told once in this time.
 TELL_AGAIN_S = 60.0
 STEPS = "train"
+#: Events that people hear of: what was told must be in the store one day.
+TOLD_KINDS = frozenset({"incident", "breaker", "alert"})
 #: Between two tries of a commit that was refused, doubled up to the second; and at least so many times what the try itself took: one on
 #: a store that is locked waits, and detection with it.
 TRY_AGAIN_S = (0.5, 5.0)
@@ -45,6 +48,30 @@ class Outgoing:
         #: Hears of every event that is to be stored.
         self.listener: Callable[[Event], None] = lambda event: None
         self.counters = Counters()
+        #: Events of ``TOLD_KINDS`` so far.
+        self.told = 0
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether something is to be committed."""
+        return self._pending.changed
+
+    def waiting_others(self) -> list[Point]:
+        """Everything but steps that waits, oldest first."""
+        return [one for one in self._pending.points if one.measurement != STEPS]
+
+    def take_back(self, waiting: Waiting) -> None:
+        """What waited when an earlier watchdog ended: before everything that came since, which may say more of the same rows."""
+        since, self._pending.points = self._pending.points, []
+        for point in waiting.points:
+            self.add_point(point)
+        self._pending.points += since
+        self._pending.changed = True
+        self.counters.events_not_kept += waiting.left_out
+        if waiting.left_out:
+            self.announce(
+                f"{waiting.left_out:,} events of the time without a store were lost in a restart: there were too many to keep"
+            )
 
     def waiting_steps(self) -> frozenset[tuple[str, int]]:
         """(attempt, step) of the steps that wait."""
@@ -55,6 +82,7 @@ class Outgoing:
     def add_event(self, event: Event) -> None:
         """With what the event tells of its step, see ``Unnumbered``."""
         self.listener(event)
+        self.told += event.kind in TOLD_KINDS
         for point in (event_point(self._run, event), *self.unnumbered.take(event)):
             self.add_point(point)
 

@@ -76,20 +76,19 @@ class Watchdog:
         )  # fmt: skip
         self._parts: Mapping[str, Any] = {
             "safe": self._safe, "deaths": self._deaths, "requests": self._pauses, "adapter": self._adapter, "people": self._requests,
-            "breaker_mode": self._mode, "clocks": self._clocks,
+            "breaker_mode": self._mode, "clocks": self._clocks, "decided": (trips := Trips(breaker)).decided,
         }  # fmt: skip
         self._checkpoint_events = CheckpointEvents()
         self._checkpoint_state: Mapping[str, Any] | None = None
         self._is_checkpoint_state_new = False
-        self._trips = Trips(breaker)
+        self._trips = trips
         self._last_step: int | None = None
         self._last_step_ns: int | None = None
         self._alive_ns: int | None = None  # when the newest step was written, by our clock
         self._heart = Beat(run.name, node, store, clock, settings.watch.heartbeat_s)
         self._started = (clock.time_ns(), clock.monotonic_s())
         self._scan_error = ""
-        self._troubles, self._gate = Troubles(), FloodGate(clock)
-        self._gone = StoreGone(run.name, store, clock)
+        self._troubles, self._gate, self._gone = Troubles(), FloodGate(clock), StoreGone(run.name, store, clock)
         self._road = StoreRoad(
             run, store, clock, self._out, lambda: self._sources, lambda: (self._sources.attempt or 1, self._last_step or 0), self._gone
         )  # fmt: skip
@@ -113,7 +112,7 @@ class Watchdog:
     def begin_without_store(self, why: str) -> None:
         """Go on from the copy of the state in the run directory, without one from the start of the run's files, and keep in memory
         what is found until the store can be opened. why: a sentence for people."""
-        copy = self._road.copied(lambda kept: self._meet(kept, has_copy=copy is not None))
+        copy = self._road.copied(lambda kept: self._meet(kept, has_copy=self._road.was_committed))
         self._go_on_from(copy, None)
         since = "the run's files are read from the start" if copy is None else "the run goes on from the copy of its state"
         text = f"the store cannot be opened; {since}, and what is found is kept in memory until it can be: {why}"
@@ -192,12 +191,16 @@ class Watchdog:
         """All is read from the start: a run that was watched before, and stays silent from now on, hangs."""
         if was_watched(kept):
             self._engine.go_on_watching(self._steady_ns())
+        for decision in self._trips.decided.salvage(kept):
+            self._out.add_event(decision)
 
     def _take_up_notes(self) -> None:
         """What people said outlives what was kept of it: a store that is new, or a state that cannot be read."""
         for note in self._requests.again():
             self._out.add_event(note)
             self._guarded(partial(self._engine.update, note))
+        for decision in self._trips.decided.events:
+            self._out.add_event(decision)
 
     def turn(self) -> bool:
         """Read, detect, commit, act. Returns whether more is waiting to be read."""
@@ -257,7 +260,7 @@ class Watchdog:
 
     def last_turn(self) -> None:
         """The store is tried once more, whenever it was tried last."""
-        self._out.hurry()
+        self._road.hurry()
         self.turn()
 
     def close(self) -> None:
@@ -380,8 +383,8 @@ class Watchdog:
             self._is_checkpoint_state_new = False
             self._requests.settle()
 
-    def _state(self) -> bytes:
-        state = {
+    def _state(self) -> Mapping[str, Any]:
+        return {
             "sources": self._sources.to_state(),
             "engine": self._engine.to_state(),
             **self._incidents.to_state(),
@@ -394,4 +397,3 @@ class Watchdog:
             "far": self._far.to_state(),
             "beat_ns": self._heart.last_ns,
         }
-        return packed(state)

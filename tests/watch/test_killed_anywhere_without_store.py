@@ -1,0 +1,71 @@
+"""The watchdog is killed at any commit, before or after the store took it, while the store comes and goes: nobody was told of anything that
+no store has in the end."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from test_start_without_store import Place, once
+
+from trainvitals.errors import StoreUnavailable
+
+
+class Killed(BaseException):
+    """As ``kill -9``: nothing of the process runs any more."""
+
+
+class Deadly:
+    """A store that takes nothing while ``is_full``, and kills whoever writes to it the ``left``-th time."""
+
+    def __init__(self, inner):
+        self.inner, self.is_full, self.left, self.is_after = inner, False, 0, False
+
+    def __getattr__(self, name):
+        return getattr(self.inner, name)
+
+    def commit(self, points, state):
+        self.left -= 1
+        if self.left == 0 and not self.is_after:
+            raise Killed
+        if self.is_full:
+            raise StoreUnavailable("the disk is full")
+        self.inner.commit(points, state)
+        if self.left == 0:
+            raise Killed
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_whatever_was_told_is_in_the_store_once(tmp_path, seed):
+    chance = random.Random(seed)
+    place = Place(tmp_path)
+    place.store = store = Deadly(place.store)
+    place.begin()
+    place.header()
+    place.train(0, 100)
+    step = 100
+    for _ in range(8):
+        store.is_full = chance.random() < 0.7
+        store.left, store.is_after = chance.randint(1, 12), chance.random() < 0.5
+        try:
+            what = chance.choice(["train", "hang", "turns"])
+            if what == "train":
+                place.train(step, 20, seed=step)
+                step += 20
+            for _ in range(60 if what == "hang" else 4):
+                place.clock.advance(30 if what == "hang" else 1)
+                place.watchdog.turn()
+        except Killed:
+            place.begin()
+    store.is_full, store.left = False, 0
+    place.begin()
+    place.train(step, 20, seed=step)
+    place.clock.advance(10)
+    place.turns(6)
+    stored = {one.data["id"]: one.data for one in once(place.events("incident"))}
+    told = {one.incident_id for one in place.outbox.messages() if one.incident_id}
+    assert told <= set(stored)
+    assert all(one["closed_at_ns"] is not None for one in stored.values() if one["family"] == "hang")
+    assert list(place.train_rows()["step"]) == list(range(step + 20))
+    place.store.close()
+    place.outbox.close()
