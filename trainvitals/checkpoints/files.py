@@ -18,7 +18,9 @@ from trainvitals import manifest
 from trainvitals.checkpoints import names as checkpoint_names
 
 MAX_FILES = 100_000
-MAX_DEPTH = 4
+#: verl: ``actor/model/huggingface/adapter/``.
+MAX_DEPTH = 5
+MAX_EMPTY = 1000
 #: Names that savers use for a file that is not finished (safetensors ``.tmpXXXX``, torch and Lightning ``*.tmp``, rsync ``.name.XXXXXX``).
 TEMPORARY_NAME = re.compile(r"(?:^|/)\.tmp[^/]*\Z|\.(?:tmp|temp|part|partial|incomplete|lock)\Z", re.IGNORECASE)
 
@@ -48,7 +50,8 @@ class Entry:
 @dataclass(frozen=True, slots=True)
 class Listing:
     """All files below ``root`` (or the one file and those beside it that belong to it). ``vanished``: entries that went away while
-    it was read. ``marker``: name of a file beside it that says that it is not finished, "" when there is none."""
+    it was read. ``marker``: name of a file beside it that says that it is not finished, "" when there is none. ``empty``: directories
+    with nothing in them, which a saver made and did not fill."""
 
     root: str
     is_file: bool
@@ -57,6 +60,7 @@ class Listing:
     unreadable: tuple[str, ...] = ()
     is_cut: bool = False
     marker: str = ""
+    empty: frozenset[str] = frozenset()
 
     @property
     def name(self) -> str:
@@ -83,6 +87,8 @@ class Listing:
         for entry in sorted(self.entries, key=lambda entry: entry.name):
             line = f"{entry.name}\0{entry.size}\0{entry.modified_at_ns}\0{entry.problem}\n"
             checksum = zlib.crc32(line.encode("utf-8", "surrogateescape"), checksum)
+        for name in sorted(self.empty):
+            checksum = zlib.crc32(f"{name}/\n".encode("utf-8", "surrogateescape"), checksum)
         return f"{len(self.entries)}/{self.bytes}/{self.modified_at_ns or 0}/{checksum:08x}"
 
     def path(self, name: str) -> str:
@@ -172,6 +178,7 @@ def _directory(root: str) -> Listing:
     unreadable: list[str] = []
     vanished = 0
     is_cut = False
+    empty: set[str] = set()
     waiting = [("", 0)]
     while waiting:
         prefix, depth = waiting.pop()
@@ -188,6 +195,8 @@ def _directory(root: str) -> Listing:
                 raise Unreadable(f"{printable(root)}: {reason(error)}") from error
             unreadable.append(f"{printable(prefix)}: {reason(error)}")
             continue
+        if not children and prefix and len(empty) < MAX_EMPTY:
+            empty.add(prefix)
         for child in children:
             if len(entries) >= MAX_FILES:
                 is_cut = True
@@ -206,7 +215,7 @@ def _directory(root: str) -> Listing:
             except OSError as error:
                 unreadable.append(f"{printable(name)}: {reason(error)}")
     entries.sort(key=lambda entry: entry.name)
-    return Listing(root, False, tuple(entries), vanished, tuple(unreadable), is_cut, _marker(root))
+    return Listing(root, False, tuple(entries), vanished, tuple(unreadable), is_cut, _marker(root), frozenset(empty))
 
 
 def _entry(path: str, info: os.stat_result, name: str, allowed: str) -> Entry:

@@ -2,7 +2,8 @@
 
 Seen in the savers' sources: llm.c ``train_gpt2.cu`` (write_checkpoint), Composer ``checkpoint_saver.py``, Orbax ``path/atomicity.py``
 (``.orbax-checkpoint-tmp``, older versions add ``-<timestamp>``), OLMo and OLMo-core (``-tmp``), Hugging Face Trainer
-(``tmp-checkpoint-N``), NeMo ``nemo_model_checkpoint.py`` (a marker ``<name>-unfinished`` beside the checkpoint).
+(``tmp-checkpoint-N``), NeMo-RL ``utils/checkpoint.py`` (``tmp_step_N``), NeMo
+``nemo_model_checkpoint.py`` (a marker ``<name>-unfinished`` beside the checkpoint).
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ _UNFINISHED = re.compile(
     r"(?P<name>.{1,300}?)\.orbax-checkpoint-tmp(?:-\d{1,20})?\Z|(?P<numbered>.{0,300}\d(?:-unsharded)?)[-._]tmp\Z",
     re.ASCII | re.DOTALL,
 )
-_UNFINISHED_START = re.compile(r"tmp-(?P<name>checkpoint-\d{1,18})\Z", re.ASCII)
+_UNFINISHED_START = re.compile(r"tmp-(?P<name>checkpoint-\d{1,18})\Z|tmp_(?P<step>step_\d{1,18})\Z", re.ASCII)
 MARKER_ENDING = "-unfinished"
 
 
@@ -53,4 +54,4 @@ def final_name(name: str) -> str:
     if found := _UNFINISHED.match(name):
         return found["name"] or found["numbered"]
     found = _UNFINISHED_START.match(name)
-    return found["name"] if found else name
+    return found["name"] or found["step"] if found else name

@@ -3,7 +3,8 @@
 Rules of the trainers: Megatron-LM ``checkpointing.py`` (read_metadata), DeepSpeed ``engine.py`` (load_checkpoint), transformers
 ``trainer_utils.py`` (get_last_checkpoint), accelerate ``accelerator.py`` (load_state), torchtitan ``checkpoint.py`` (_find_load_step),
 Lightning ``checkpoint_connector.py``, NeMo ``exp_manager.py`` (check_resume), Orbax ``CheckpointManager.latest_step``, OLMo
-``find_latest_checkpoint``, OLMo-core ``Checkpointer.latest_checkpoint``, Composer ``trainer.py`` (autoresume), llm.c find_max_step.
+``find_latest_checkpoint``, OLMo-core ``Checkpointer.latest_checkpoint``, Composer ``trainer.py`` (autoresume), llm.c find_max_step,
+NeMo Automodel ``components/checkpoint/utils.py`` (find_latest_checkpoint), NeMo-RL ``utils/checkpoint.py`` (get_latest_checkpoint_path).
 """
 
 from __future__ import annotations
@@ -136,6 +137,20 @@ def _accelerate(seen: Seen, here: Sequence[CheckpointReport]) -> Pick | None:
     return _highest(names, "highest checkpoint_N") if names and _has(here, "accelerate") else None
 
 
+def _nemo_steps(seen: Seen, here: Sequence[CheckpointReport]) -> Pick | None:
+    """Automodel passes over a pointer to what is not there, and both take the highest step then, whatever is in it."""
+    names = _matching(seen.directories, r"(?:epoch_\d{1,9}_)?step_(\d{1,18})\Z")
+    link, text = resume_pointers.AUTOMODEL, resume_pointers.AUTOMODEL_TEXT
+    pick = None
+    if link in seen.links:
+        pick = _named(seen, seen.links[link], f"{link} (a link)")
+    elif text in seen.texts:
+        pick = _named(seen, seen.texts[text].strip(), text)
+    if pick is not None and pick.name in seen.directories and (names or _has(here, "dcp_parts")):
+        return pick
+    return _highest(names, "highest step_N") if names and (pick is not None or _has(here, "dcp_parts")) else None
+
+
 def _torchtitan(seen: Seen, here: Sequence[CheckpointReport]) -> Pick | None:
     names = _matching(seen.directories, r"step-(\d{1,18})\Z")
     if not names:
@@ -216,7 +231,7 @@ def _llm_c(seen: Seen, here: Sequence[CheckpointReport]) -> Pick | None:
 
 #: Asked in this order: what a pointer file says goes before what names say; the first that knows the trainer answers.
 _RULES: tuple[_Rule, ...] = (
-    _megatron, _composer, _latest, _huggingface, _torchtitan, _olmo, _orbax, _nemo, _lightning, _accelerate, _nanogpt, _llm_c,
+    _megatron, _composer, _latest, _nemo_steps, _huggingface, _torchtitan, _olmo, _orbax, _nemo, _lightning, _accelerate, _nanogpt, _llm_c,
 )  # fmt: skip
 
 

@@ -18,7 +18,10 @@ DEEPSPEED = "latest"
 DEEPSPEED_UNIVERSAL = "latest_universal"
 COMPOSER = "latest-rank0.pt"
 COMPOSER_REMOTE = "latest-rank0.pt.symlink"
-POINTERS = (MEGATRON, DEEPSPEED, DEEPSPEED_UNIVERSAL, COMPOSER_REMOTE)
+#: NeMo Automodel: a link, or where the file system has none a file of this name with ``.txt``.
+AUTOMODEL = "LATEST"
+AUTOMODEL_TEXT = "LATEST.txt"
+POINTERS = (AUTOMODEL_TEXT, MEGATRON, DEEPSPEED, DEEPSPEED_UNIVERSAL, COMPOSER_REMOTE)
 #: Files that torchtitan and OLMo-core ask for before they take a directory.
 PROBES = (".metadata", "model.safetensors.index.json", "train/rank0.pt", "model_and_optim/.metadata", ".metadata.json")
 _PROBED = re.compile(r"step-?(\d{1,18})\Z", re.ASCII)

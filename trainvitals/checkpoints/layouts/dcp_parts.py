@@ -2,9 +2,10 @@
 
 NeMo Automodel (``components/checkpoint/checkpointing.py`` save_model, save_optimizer): ``epoch_E_step_S/{model,optim}/``, weights also
 as safetensors of each rank. NeMo-RL (``utils/checkpoint.py`` get_resume_paths): ``step_N/policy/{weights,optimizer}/``, or Megatron-Core's
-``policy/weights/iter_0000000/``. verl with Megatron-Core (``megatron_checkpoint_manager.py``): ``global_step_N/actor/dist_ckpt/``.
-torchtitan with semi-synchronous replicas (``components/checkpoint.py``): ``step-N/ft-replica-R/``, each whole.
-Each part has its own ``.metadata``, and nothing is written after the last of them: the worst part is the whole's verdict.
+``policy/weights/iter_0000000/``. verl with Megatron-Core: ``global_step_N/actor/{model,optimizer,extra}/dist_ckpt/``, older ones
+``actor/dist_ckpt/`` (see ``verl_contents``). Forks of torchtitan with semi-synchronous replicas: ``step-N/ft-replica-R/``, each whole.
+Each part has its own ``.metadata``, and nothing is written after the last of them (but verl's document): the worst part is
+the whole's verdict. Automodel makes ``optim/`` when it begins to save the optimizer: an empty one is a save that broke off.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from dataclasses import replace
 from trainvitals.checkpoints import dcp_directory, parts
 from trainvitals.checkpoints.files import TEMPORARY_NAME, Listing, printable
 from trainvitals.checkpoints.findings import Findings
-from trainvitals.checkpoints.layouts import distributed
+from trainvitals.checkpoints.layouts import distributed, verl_contents
 from trainvitals.checkpoints.layouts.base import Facts, Layout, Range
 from trainvitals.checkpoints.layouts.megatron import Megatron
 from trainvitals.checkpoints.layouts.safetensors_files import SafetensorsFiles
@@ -46,6 +47,7 @@ class DcpParts(Layout):
 
     def look(self, listing: Listing, findings: Findings, *, into_files: bool) -> Facts:
         told: list[Facts] = []
+        combined: set[str] = set()
         named = parts.said_step(listing.name)
         places = _places(listing)
         for place in places:
@@ -60,6 +62,10 @@ class DcpParts(Layout):
                     found = Findings()
                     dcp_directory.check_beside(part, found)
                     distributed.take(findings, found, place)
+            if told[-1].has_optimizer and place.endswith("model/dist_ckpt/"):
+                combined.add(place.removesuffix("model/dist_ckpt/"))
+        verl_contents.check(listing, findings, combined, into_files=into_files)
+        _check_empty(listing, findings)
         beside = replace(listing, entries=tuple(entry for entry in listing.entries if _directory(entry.name) not in places))
         _check_beside(beside, findings, into_files)
         names = beside.names
@@ -84,6 +90,13 @@ class DcpParts(Layout):
         for place in _places(listing):
             found |= distributed.ranges(listing, place)
         return found
+
+
+def _check_empty(listing: Listing, findings: Findings) -> None:
+    of_verl = tuple(verl_contents.roles(listing))
+    for place in sorted(listing.empty):
+        if _PART.fullmatch(place.rpartition("/")[2]) and not place.startswith(of_verl):
+            findings.missing.append(f"{printable(place)}/ is empty: the save of that part did not finish")
 
 
 def _directory(name: str) -> str:

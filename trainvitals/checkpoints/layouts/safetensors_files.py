@@ -5,12 +5,16 @@ from __future__ import annotations
 import re
 
 from trainvitals.checkpoints import parts
-from trainvitals.checkpoints.files import TEMPORARY_NAME, Listing
+from trainvitals.checkpoints.files import TEMPORARY_NAME, Listing, printable
 from trainvitals.checkpoints.findings import Findings
 from trainvitals.checkpoints.layouts import torch_files
 from trainvitals.checkpoints.layouts.base import Facts, Layout
 
 _OPTIMIZER_TENSOR = re.compile(r"(?:optimizer|optim)\.|.*\.exp_avg(?:_sq)?\Z|exp_avg")
+
+
+#: NeMo Automodel makes it when it begins to save the optimizer beside weights of this kind.
+_OPTIMIZER_DIRECTORY = re.compile(r"(?:.{0,600}/)?optim(?:izer)?s?", re.DOTALL)
 
 
 class SafetensorsFiles(Layout):
@@ -26,6 +30,11 @@ class SafetensorsFiles(Layout):
         parts.check_shards(names, findings)
         # verl exports weights, or an adapter, beside the files of its ranks.
         world_size = torch_files.check_ranks(listing.entries, findings)
+        for place in sorted(listing.empty):
+            if _OPTIMIZER_DIRECTORY.fullmatch(place):
+                findings.unproven.append(
+                    f"{printable(place)}/ is empty: no optimizer was saved, or the save of it did not finish"
+                )
         expected: dict[str, set[str]] = {}
         for name in sorted(names):
             if name.endswith(".safetensors.index.json"):
