@@ -44,7 +44,7 @@ def state(seen: Look) -> None:
     if control.seq:
         parts.append(f"request {control.seq}, answered up to {control.ack_seq}")
     if control.heartbeat_age_s is not None:
-        parts.append(f"last heartbeat {fmt.age(max(1.0, control.heartbeat_age_s))}")
+        parts.append(f"last heartbeat {fmt.age(max(1.0, control.heartbeat_age_s))}".replace(" ", "\u00a0"))
     if control.since_ns is not None:
         parts.append(f"since {fmt.moment(control.since_ns, seen.zone, now_ns=seen.now_ns)}")
     st.text(" · ".join(parts))

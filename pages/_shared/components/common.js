@@ -15,10 +15,23 @@ const TURNS = /[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]/g;
 
 function upright(text) { return String(text).replace(TURNS, "\ufffd"); }
 
+// A number and its unit, which belong on one line. No character of the text is changed for it: what is copied out of a page is what was said.
+const AMOUNT = /(?<![\w.,])[0-9][0-9.,]{0,15} (?:ms|s|min|h|d|GPU-h|%|°C|[kMW]?W|[kKMGTPE]i?B|[kKMGT])(?:\/s)?(?![\w-])/g;
+
+function unbroken(text) {
+  const pieces = [];
+  let done = 0;
+  for (const found of text.matchAll(AMOUNT)) {
+    pieces.push(text.slice(done, found.index), el("span", "tv-amount", found[0]));
+    done = found.index + found[0].length;
+  }
+  return [...pieces, text.slice(done)].filter((piece) => piece !== "");
+}
+
 // Writing only what differs keeps focus, selection and a press in progress.
 function setText(node, text) {
   const wanted = text === null || text === undefined ? "" : upright(text);
-  if (node.textContent !== wanted) node.textContent = wanted;
+  if (node.textContent !== wanted) node.replaceChildren(...unbroken(wanted));
   node.hidden = wanted === "";
 }
 

@@ -8,8 +8,13 @@ function openRecords(root) {
   head.append(heads);
   table.append(head, body);
   box.append(table);
-  root.append(box);
+  const below = el("div", "tv-record-below");
+  below.hidden = true;
+  root.append(box, below);
   let api, data = {}, opener = -1;
+  box.addEventListener("scroll", tellBelow, { passive: true });
+  const sizes = new ResizeObserver(fit);
+  sizes.observe(table);
 
   function pick(id) { if (data.can_pick) api.setTriggerValue("pick", id); }
 
@@ -44,6 +49,30 @@ function openRecords(root) {
     reconcile(node, data.columns, (column) => column.label, () => el("td"), (cell, column, index) => fillCell(cell, String(row.cells[index] ?? ""), column, row, index));
   }
 
+  // Where each record ends, from the top of what scrolls.
+  function ends() {
+    const top = box.getBoundingClientRect().top + box.clientTop - box.scrollTop;
+    return [...body.children].map((row) => row.getBoundingClientRect().bottom - top);
+  }
+
+  // No line is cut through its middle: the box ends where a record ends, and what is below it is told.
+  function fit() {
+    const most = data.max_height || 0;
+    const whole = most && box.scrollHeight > most ? ends().filter((end) => end <= most).pop() : 0;
+    const wanted = most ? `${Math.ceil(whole ? whole + 2 * box.clientTop : most)}px` : "";
+    if (box.style.maxHeight !== wanted) box.style.maxHeight = wanted;
+    // What scrolls must be reached by the keyboard, too.
+    if (box.scrollHeight > box.clientHeight + 1) { box.tabIndex = 0; box.setAttribute("role", "region"); box.setAttribute("aria-label", data.label || ""); }
+    else { box.removeAttribute("tabindex"); box.removeAttribute("role"); box.removeAttribute("aria-label"); }
+    tellBelow();
+  }
+
+  function tellBelow() {
+    const bottom = box.scrollTop + box.clientHeight + 2;
+    const count = box.scrollHeight > box.clientHeight + 1 ? ends().filter((end) => end > bottom).length : 0;
+    setText(below, count ? `▾ ${count.toLocaleString("en")} more below` : "");
+  }
+
   return {
     update(component) {
       api = component;
@@ -56,12 +85,9 @@ function openRecords(root) {
       reconcile(body, data.rows, (row, index) => row.id || index, openRow, fillRow);
       table.setAttribute("aria-label", data.label || "");
       setClass(table, data.can_pick ? "tv-can-pick" : "");
-      box.style.maxHeight = data.max_height ? `${data.max_height}px` : "";
-      // What scrolls must be reached by the keyboard, too.
-      if (box.scrollHeight > box.clientHeight + 1) { box.tabIndex = 0; box.setAttribute("role", "region"); box.setAttribute("aria-label", data.label || ""); }
-      else { box.removeAttribute("tabindex"); box.removeAttribute("role"); box.removeAttribute("aria-label"); }
+      fit();
     },
-    close() {},
+    close() { sizes.disconnect(); },
   };
 }
 
