@@ -42,7 +42,7 @@ def asked_window(by: str) -> tuple[int | None, int | None] | None:
 def asked_attempt(run: RunView) -> int | None:
     """The start up to which the address asks for the curves; None where no later one is."""
     asked = window.attempt(st.query_params.get("attempt"))
-    return asked if asked is not None and any(one.number > asked for one in run.attempts) else None
+    return asked if asked is not None and run.later_than(asked) else None
 
 
 def offered(run: RunView) -> list[str]:

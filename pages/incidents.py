@@ -62,8 +62,8 @@ def curve(incident: Incident, seen: Look) -> None:
     if incident.first_step is None or seen.run.last_step is None:
         return
     first, last = window.around(incident.first_step, incident.last_step)
-    own = max(attempts_in(incident, seen.run.findings), default=None)
-    is_later = own is not None and any(one.number > own for one in seen.run.attempts)
+    own = seen.run.last_of(attempts_in(incident, seen.run.findings))
+    is_later = own is not None and bool(seen.run.later_than(own))
     query = CurveQuery(
         seen.run.name, ("loss", "grad_norm", "throughput"), by="step", start=first, end=min(last, max(seen.run.last_step, first + 1)),
         theme=theme(), compact=True, until_attempt=own if is_later else None,

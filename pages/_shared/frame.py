@@ -58,8 +58,8 @@ def bar(seen: Look) -> None:
     with st.container(key="tv-bar", horizontal=True, gap="medium"):
         st.text(seen.run.name)
         parts = []
-        if seen.run.attempts:
-            parts.append(f"attempt {seen.run.attempts[-1].number}")
+        if seen.run.attempt:
+            parts.append(f"attempt {seen.run.attempt.number}")
         if seen.run.settings.gpus:
             parts.append(f"{seen.run.settings.gpus:,} GPU{'s' if seen.run.settings.gpus > 1 else ''}")
         age_s = data_age_s(seen.run, seen.now_ns)

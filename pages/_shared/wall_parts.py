@@ -33,8 +33,8 @@ def head(snapshot: Snapshot, run: RunView, now_ns: int, language: str) -> None:
     words = TEXTS[language]
     with st.container(key="tv-wall-head", horizontal=True, gap="small"):
         st.text(run.name)
-        if run.attempts:
-            st.text(words["attempt"].format(run.attempts[-1].number))
+        if run.attempt:
+            st.text(words["attempt"].format(run.attempt.number))
         st.text(fmt.moment(now_ns, run.settings.log_timezone, now_ns=now_ns))
     if snapshot.error:
         age = wall_view.span((now_ns - snapshot.taken_at_ns) / 1e9, language)

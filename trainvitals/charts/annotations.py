@@ -12,6 +12,7 @@ from trainvitals.charts.labels import Label
 from trainvitals.charts.palette import with_alpha
 from trainvitals.charts.text import escape, plain, wrapped
 from trainvitals.charts.typed import typed
+from trainvitals.incidents.current_attempt import in_order
 from trainvitals.records import Event
 
 if TYPE_CHECKING:
@@ -97,8 +98,8 @@ def _place(event: Event, attempts: Sequence[Attempt], axis: By, times: StepTimes
     if axis == "step":
         return float(event.step)
     # A person names a step, not an attempt: the newest that passed it is meant. When it was written says nothing of when it was.
-    began = [one.number for one in attempts if one.first_step is not None and one.first_step <= event.step]
-    attempt = event.attempt if event.attempt is not None else max(began, default=0)
+    began = [one.number for one in in_order(attempts) if one.first_step is not None and one.first_step <= event.step]
+    attempt = event.attempt if event.attempt is not None else began[-1] if began else 0
     steps, _ = times.known.get(attempt) or times.known.get(0) or (np.empty(0), np.empty(0))
     if not len(steps) or not steps[0] <= event.step <= steps[-1]:
         return None

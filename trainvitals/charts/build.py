@@ -16,6 +16,7 @@ from trainvitals.charts.happenings import curve_lines, curve_spans, finding_mark
 from trainvitals.charts.points import Validation, validation_points
 from trainvitals.charts.rows import GPU_UTILIZATION, STEPS_PER_S
 from trainvitals.charts.typed import single
+from trainvitals.incidents.current_attempt import in_order
 from trainvitals.records import CheckpointReport, Event, Finding, Severity
 from trainvitals.schema import THROUGHPUT_METRICS
 
@@ -56,7 +57,7 @@ def curve_data(
     axis: By = "step" if by == "step" else "time"
     of_attempt = attempt_numbers(frame)
     fields = fields_drawn(frame, metrics)
-    restarts = superseding_steps(frame, of_attempt)
+    restarts = superseding_steps(frame, of_attempt, attempts)
     series: list[CurveSeries] = []
     markers: list[CurveMarker] = []
     for number in sorted(set(of_attempt.tolist())):
@@ -108,13 +109,17 @@ def fields_drawn(frame: pd.DataFrame, metrics: Sequence[str]) -> list[str]:
     return drawn
 
 
-def superseding_steps(frame: pd.DataFrame, of_attempt: npt.NDArray[np.int64]) -> dict[int, float]:
-    """Attempt -> first step of any newer attempt: its steps from there on were run again and are drawn faint."""
+def superseding_steps(
+    frame: pd.DataFrame, of_attempt: npt.NDArray[np.int64], attempts: Sequence[Attempt] = ()
+) -> dict[int, float]:
+    """Attempt -> first step of any that ran after it: its steps from there on were run again and are drawn faint. One that is not among
+    ``attempts`` ran before them."""
     if frame.empty:
         return {}
     steps = numbers(frame, "step")
     firsts = {int(number): float(np.fmin.reduce(steps[of_attempt == number], initial=np.inf)) for number in np.unique(of_attempt)}
-    known = sorted(firsts)
+    places = {attempt.number: place for place, attempt in enumerate(in_order(attempts))}
+    known = sorted(firsts, key=lambda number: (places.get(number, -1), number))
     return {number: min(firsts[newer] for newer in known[place:]) for place, number in enumerate(known[:-1], 1)}
 
 
@@ -132,7 +137,7 @@ def _series(part: pd.DataFrame, x: npt.NDArray[np.float64], field: str, attempt:
     if not np.isfinite(mean).any():
         return None
     if field == "step_time_s":
-        with np.errstate(divide="ignore", invalid="ignore"):
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             low, high, mean = 1.0 / high, 1.0 / low, 1.0 / mean
     low, high, mean = (np.where(np.isfinite(values), values, np.nan)[keep] for values in (low, high, mean))
     n = numbers(part, "n", 1.0)[keep].astype(np.int64)

@@ -28,6 +28,7 @@ from trainvitals.charts.palette import palette
 from trainvitals.charts.save_bars import save_bars, save_legend
 from trainvitals.charts.text import escape
 from trainvitals.charts.typed import to_json, typed
+from trainvitals.incidents.current_attempt import in_order
 from trainvitals.incidents.saves import SaveTime
 from trainvitals.records import CheckpointReport, CheckpointState
 
@@ -131,7 +132,7 @@ def _most_important(placed: Sequence[Placed], around: Around) -> list[Placed]:
 def _lanes(drawn: Sequence[Placed], attempts: Sequence[Attempt], around: Around) -> list[int]:
     """Attempts that have something to show, the newest of them; 0 = not known whose."""
     told = {lane for lane, _ in drawn} | {start.attempt for start in around.starts}
-    told |= {attempt.number for attempt in sorted(attempts, key=lambda one: one.number)[-1:] if around.starts}
+    told |= {attempt.number for attempt in in_order(attempts)[-1:] if around.starts}
     return sorted(told)[-MOST_LANES:]
 
 

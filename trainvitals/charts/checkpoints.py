@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from trainvitals.charts.text import plain
+from trainvitals.incidents.current_attempt import in_order
 from trainvitals.records import CheckpointReport, CheckpointState, VerificationLevel
 
 STRIP_CELLS = 16
@@ -45,7 +46,7 @@ class Attempt(Protocol):
 def attempt_of(checkpoint: CheckpointReport, attempts: Sequence[Attempt]) -> int:
     """Number of the attempt that wrote it: the last one started before it was written, else the last that had begun by
     its step, else 0 (not known)."""
-    ordered = sorted(attempts, key=lambda attempt: attempt.number)
+    ordered = in_order(attempts)
     if checkpoint.modified_at_ns is not None:
         before = [a.number for a in ordered if a.started_ns <= checkpoint.modified_at_ns]
         if before:

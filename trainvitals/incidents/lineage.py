@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from trainvitals.incidents.current_attempt import in_order
 from trainvitals.incidents.suspect import Attempt
 from trainvitals.records import CheckpointReport
 
@@ -26,8 +27,7 @@ class Lineage:
     """Of a run whose starts are ``attempts``. gap_steps: steps between two records, by which a last step may lag."""
 
     def __init__(self, attempts: Sequence[Attempt], gap_steps: int = 1) -> None:
-        self._starts = [_start_of(one, gap_steps) for one in attempts if one.first_step is not None]
-        self._starts.sort(key=lambda start: start.number)
+        self._starts = [_start_of(one, gap_steps) for one in in_order(attempts) if one.first_step is not None]
         self._slack = 2 * gap_steps
         self._reach = self._chain()
 
@@ -46,7 +46,7 @@ class Lineage:
         return None
 
     def _who_left(self, writer: _Start, step: int) -> int:
-        later = [start for start in self._starts if start.number > writer.number]
+        later = self._starts[self._starts.index(writer) + 1 :]
         return next((start.number for start in later if start.above < step), later[0].number)
 
     def _writers(self, checkpoint: CheckpointReport, step: int) -> list[_Start]:

@@ -9,6 +9,7 @@ import bisect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
+from trainvitals.incidents.current_attempt import in_order, later_numbers
 from trainvitals.records import CheckpointReport, Finding, Incident, Severity
 
 #: Beginnings of rules that speak of the weights: a way back must lie before the onset of their incidents.
@@ -51,7 +52,7 @@ def suspect_checkpoints(
     by_step = sorted((c for c in checkpoints if c.step is not None), key=_step)
     by_id = {finding.id: finding for finding in findings}
     attempt_of = {id_: finding.attempt for id_, finding in by_id.items()}
-    ordered = sorted(attempts, key=lambda attempt: attempt.number)
+    ordered = in_order(attempts)
     for incident in incidents:
         onset = incident.first_step
         if onset is None or not is_about_weights(incident) or was_meant(incident, by_id):
@@ -93,7 +94,8 @@ def _extent(
 ) -> tuple[int | None, int | None]:
     """(last suspect step, start of the attempt that went back before the onset); None = no end, no such attempt."""
     own = _attempt_of(incident, attempt_of, ordered)
-    later = [attempt for attempt in ordered if attempt.number > own]
+    numbers = later_numbers(ordered, own)
+    later = [attempt for attempt in ordered if attempt.number in numbers]
     back = next((attempt for attempt in later if _starts_before(attempt, onset)), None)
     written_again_ns = back.started_ns if back is not None else None
     if incident.is_open or incident.last_step is None:
@@ -101,7 +103,8 @@ def _extent(
     if back is None:
         return incident.last_step, None
     # Going back closes an incident at the last step there was; a recovery comes before that.
-    lived = [attempt.last_step for attempt in ordered if own <= attempt.number < back.number and attempt.last_step is not None]
+    between = [attempt for attempt in ordered if attempt.number == own] + later[: later.index(back)]
+    lived = [attempt.last_step for attempt in between if attempt.last_step is not None]
     has_recovered = bool(lived) and incident.last_step < max(lived)
     return (incident.last_step if has_recovered else None), written_again_ns
 

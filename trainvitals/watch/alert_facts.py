@@ -6,7 +6,7 @@ Bounded. The store is not asked, so a message says the same while it is away.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from statistics import median
 from typing import Any
@@ -15,6 +15,7 @@ from trainvitals.alerts.compose import Known
 from trainvitals.control.request import look
 from trainvitals.control.view import ControlState
 from trainvitals.incidents.breaker_words import breaker_words
+from trainvitals.incidents.current_attempt import current_attempt
 from trainvitals.incidents.deciding import STOPPED_RULES, is_about_training
 from trainvitals.incidents.rollback import Rollback
 from trainvitals.incidents.symptoms import leading_rule, onset_step
@@ -54,6 +55,12 @@ class _Point:
     loss_scale: float | None
 
 
+@dataclass(frozen=True, slots=True)
+class _Ran:
+    number: int
+    newest_ns: int | None
+
+
 class AlertFacts:
     """Of one run: ``take`` and ``found`` are fed, ``known`` answers."""
 
@@ -64,6 +71,7 @@ class AlertFacts:
         self._points: deque[_Point] = deque(maxlen=POINTS)
         self._nonfinite: dict[str, NonFinite] = {}
         self._first_steps: dict[int, int] = {}
+        self._newest_ns: dict[int, int] = {}
         self._has_grad_norm = self._tells_settings = False
         self._audit_head = ""
         self._as_kept: list[dict[str, Any]] | None = None  # the events as JSON, which every commit writes and few steps change
@@ -76,8 +84,11 @@ class AlertFacts:
             self._has_grad_norm = self._has_grad_norm or "grad_norm" in values
             self._nonfinite = dict(record.nonfinite)
             self._first_steps.setdefault(record.attempt, record.step)
+            if record.time_ns is not None:
+                self._newest_ns[record.attempt] = max(record.time_ns, self._newest_ns.get(record.attempt, 0))
             while len(self._first_steps) > MAX_OF_KIND:
-                del self._first_steps[next(iter(self._first_steps))]
+                self._newest_ns.pop(oldest := next(iter(self._first_steps)), None)
+                del self._first_steps[oldest]
         elif record.kind == "audit":
             self._audit_head = f"{record.data.get('n')} {str(record.data.get('hash'))[:64]}"
         elif record.kind == "metadata":
@@ -121,6 +132,7 @@ class AlertFacts:
         return {
             "events": self._as_kept,
             "tells_settings": self._tells_settings, "first_steps": list(self._first_steps.items()), "audit_head": self._audit_head,
+            "newest_ns": list(self._newest_ns.items()),
         }  # fmt: skip
 
     def restore(self, state: Mapping[str, Any]) -> None:
@@ -134,6 +146,7 @@ class AlertFacts:
                 self._events[event.kind].append(event)
         self._tells_settings = bool(state.get("tells_settings", False))
         self._first_steps = {int(attempt): int(step) for attempt, step in state.get("first_steps", ())}
+        self._newest_ns = {int(attempt): int(time_ns) for attempt, time_ns in state.get("newest_ns", ())}
         self._audit_head = str(state.get("audit_head", ""))
 
     def _is_worth_it(self, event: Event) -> bool:
@@ -149,8 +162,8 @@ class AlertFacts:
         onset = onset_step(incident, members)
         attempts = frozenset(finding.attempt for finding in members)
         starts = [event for event in self._events["attempt_start"] if not attempts or event.attempt in attempts]
-        start = starts[-1] if starts else None
-        attempt = max(attempts, default=start.attempt if start is not None else None)
+        attempt = self._last_of(attempts or {event.attempt for event in starts if event.attempt is not None})
+        start = next((event for event in reversed(starts) if event.attempt == attempt), None)
         resumed = next((e.step for e in reversed(self._events["resume"]) if e.attempt == attempt and e.step is not None), None)
         if resumed is None and start is not None and isinstance(start.data.get("resumed_from_step"), int):
             resumed = start.data["resumed_from_step"]
@@ -172,6 +185,11 @@ class AlertFacts:
             attempts=attempts, ended_ns=None if is_death else incident.closed_at_ns, sees_nodes=False,
         )  # fmt: skip
 
+    def _last_of(self, numbers: Collection[int]) -> int | None:
+        """Of these starts the one that ran last; None when there is none."""
+        last = current_attempt([_Ran(number, self._newest_ns.get(number)) for number in numbers])
+        return last.number if last is not None else None
+
     def _bad_numbers(self, members: list[Finding]) -> list[tuple[str, NonFinite]]:
         now = list(self._nonfinite.items())
         told = [finding.rule.removesuffix("_nonfinite") for finding in members if finding.rule.endswith("_nonfinite")]
@@ -179,7 +197,7 @@ class AlertFacts:
 
     def _breaker(self, incident: Incident, members: list[Finding], seen: Seen) -> str:
         rules = {finding.rule for finding in members if finding.is_open} or set(incident.rules)
-        attempt = max((finding.attempt for finding in members), default=None)
+        attempt = self._last_of({finding.attempt for finding in members})
         told = breaker_words(list(self._events["breaker"]), incident, rules, attempt, seen.last_step).removeprefix("Breaker: ")
         if told or not seen.breaker or not is_about_training(rules):
             return told

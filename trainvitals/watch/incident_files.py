@@ -17,6 +17,7 @@ from trainvitals.alerts.compose import Known, incident_link
 from trainvitals.control import files
 from trainvitals.errors import ControlError, InputError
 from trainvitals.incidents import kept_pages as kept
+from trainvitals.incidents.current_attempt import RunningAttempt
 from trainvitals.incidents.first_suspect import action_words, suspect_words
 from trainvitals.incidents.silences import Silence
 from trainvitals.incidents.static_page import SCHEMA, IncidentPage, file_name, index_html, to_html, to_json
@@ -56,7 +57,7 @@ class IncidentFiles:
         self._is_on = bool(run.dir)
         self._points = IncidentPoints()
         self._near: list[Event] = []
-        self._attempt = 0
+        self._running = RunningAttempt()
         self._seen_then: dict[str, tuple[int, tuple[Check, ...], tuple[Curve, ...]]] = {}
         self._written: dict[str, tuple[Incident, float]] = {}
         self._listed: dict[str, Incident] = {}
@@ -71,7 +72,7 @@ class IncidentFiles:
         self._facts.take(record)
         if isinstance(record, Step):
             self._points.take(record)
-            self._attempt = max(self._attempt, record.attempt)
+            self._running = self._running.with_step(record.attempt, record.time_ns)
         elif record.kind in NEAR_KINDS:
             self._near = [*self._near[-MAX_NEAR + 1 :], record]
 
@@ -176,11 +177,12 @@ class IncidentFiles:
     def _as_seen_then(self, incident: Incident, known: Known) -> tuple[tuple[Check, ...], tuple[Curve, ...]]:
         """Checks and curves of trouble with the training, as of the last page before another start went over the same steps: what that
         one logs says nothing of what the night saw."""
-        attempt, checks, curves = self._seen_then.get(incident.id, (self._attempt, (), ()))
-        if self._attempt > attempt and incident.family == "loss":
+        running = self._running.number
+        attempt, checks, curves = self._seen_then.get(incident.id, (running, (), ()))
+        if running != attempt and incident.family == "loss":
             return checks, curves
         checks, curves = tuple(known.checks), tuple(self._points.around(incident))
-        self._seen_then[incident.id] = self._attempt, checks, curves
+        self._seen_then[incident.id] = running, checks, curves
         while len(self._seen_then) > MAX_SEEN_THEN:
             del self._seen_then[next(iter(self._seen_then))]
         return checks, curves

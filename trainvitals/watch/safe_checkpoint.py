@@ -46,6 +46,7 @@ class _Attempt:
     first_step: int | None = None
     last_step: int | None = None
     resumed_from_step: int | None = None
+    newest_ns: int | None = None
 
 
 class SafeCheckpoint:
@@ -88,6 +89,7 @@ class SafeCheckpoint:
                 self._gaps.append(record.step - attempt.last_step)
             attempt.first_step = record.step if attempt.first_step is None else attempt.first_step
             attempt.last_step = max(record.step, attempt.last_step or 0)
+            attempt.newest_ns = max(record.time_ns or 0, attempt.newest_ns or 0) or None
             self._last_step = record.step
             self._last_step_ns = record.time_ns if record.time_ns is not None else self._last_step_ns
         elif record.kind == "attempt_start" and record.attempt is not None:

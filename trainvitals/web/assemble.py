@@ -10,6 +10,7 @@ from dataclasses import replace
 
 import pandas as pd
 
+from trainvitals.incidents.current_attempt import current_attempt
 from trainvitals.incidents.deciding import apart
 from trainvitals.incidents.symptoms import leading_rule, onset_step
 from trainvitals.incidents.triage import DATA_WINDOW_STEPS, Evidence, triage
@@ -95,9 +96,9 @@ def run_view(
     rows = last_rows(store, run.name, now_ns)
     last = rows[-1] if rows else None
     attempts = attempts_of(
-        facts.of_kind("attempt_start", "attempt_end", "resume"), rows, lambda n: last_step_of(store, run.name, n, now_ns)
+        facts.of_kind("attempt_start", "attempt_end", "resume"), rows, lambda n: last_point_of(store, run.name, n, now_ns)
     )
-    attempt = attempts[-1] if attempts else None
+    attempt = current_attempt(attempts)
     seen_ns, was_read, lost, spool = _heartbeat(store, run.name, now_ns)
     incident = main_incident(apart(facts.incidents, facts.findings, attempt.started_ns if attempt else None))
     onset_ns = _onset_ns(store, run.name, facts, incident)
@@ -372,6 +373,9 @@ def _heartbeat(store: Store, run: str, now_ns: int) -> tuple[int | None, bool, i
     return int(frame["time_ns"].max()), was_read, int(lost.sum()) if len(lost) else 0, spool
 
 
-def last_step_of(store: Store, run: str, attempt: int, now_ns: int) -> int | None:
+def last_point_of(store: Store, run: str, attempt: int, now_ns: int) -> tuple[int, int] | None:
+    """Step and time (UTC ns) of the newest point of an attempt, None when it has none."""
     frame = store.raw("train", ["step"], {"run": run, "attempt": str(attempt)}, 0, now_ns + DAY_NS, limit=1, newest_first=True)
-    return None if frame.empty or pd.isna(frame["step"].iloc[0]) else int(frame["step"].iloc[0])
+    if frame.empty or pd.isna(frame["step"].iloc[0]):
+        return None
+    return int(frame["step"].iloc[0]), int(frame["time_ns"].iloc[0])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+from trainvitals.incidents.current_attempt import in_order
 from trainvitals.records import Event
 from trainvitals.web.metrics import Row
 from trainvitals.web.view import AttemptView
@@ -22,12 +23,19 @@ class _Attempt:
     resumed_from_step: int | None = None
     ended_ns: int | None = None
     end_reason: str = ""
+    point_ns: int | None = None
+
+    @property
+    def newest_ns(self) -> int | None:
+        told_ns = self.ended_ns if self.point_ns is None else self.point_ns
+        return max(self.started_ns, told_ns or 0) or None
 
 
 def attempts_of(
-    events: Sequence[Event], rows: Sequence[Row], last_step_of: Callable[[int], int | None]
+    events: Sequence[Event], rows: Sequence[Row], last_of: Callable[[int], tuple[int, int] | None]
 ) -> tuple[AttemptView, ...]:
-    """Attempts by number. ``rows``: newest training rows; ``last_step_of`` asks the store for an attempt that told no end."""
+    """Attempts as they ran, the current one last (``current_attempt``). ``rows``: newest training rows; ``last_of`` asks the store for
+    the last step, and its time in UTC ns, of an attempt that told no end."""
     known: dict[int, _Attempt] = {}
     for event in events:
         number = _number(event)
@@ -50,24 +58,27 @@ def attempts_of(
         if attempt.ended_ns is not None and row.time_ns > attempt.ended_ns:
             attempt.ended_ns, attempt.end_reason = None, ""  # it said goodbye and went on: believe its steps
         attempt.last_step = max(attempt.last_step or row.step, row.step)
+        attempt.point_ns = max(attempt.point_ns or row.time_ns, row.time_ns)
         if attempt.first_step is None:
             attempt.first_step = row.step
-    numbers = sorted(known)
-    newest = numbers[-1] if numbers else 0
-    seen = {row.attempt for row in rows}
-    for number in numbers:
-        attempt = known[number]
-        if attempt.last_step is None and number not in seen:
-            attempt.last_step = last_step_of(number)
-        if attempt.ended_ns is None and number != newest:
-            attempt.ended_ns, attempt.end_reason = known[newest].started_ns, "followed by a new start"
-    return tuple(_superseded(_view(known[number]), [known[later] for later in numbers if later > number]) for number in numbers)
+    for attempt in known.values():
+        last = last_of(attempt.number) if attempt.last_step is None else None
+        if last is not None:
+            attempt.last_step, attempt.point_ns = last
+    ordered = in_order(list(known.values()))
+    views = [_view(attempt) for attempt in ordered]
+    for place, view in enumerate(views[:-1]):
+        if view.ended_ns is None:
+            # One that was numbered after the current one is an old log: it ended by its own times.
+            ended_ns = views[-1].started_ns if view.number < views[-1].number else view.newest_ns
+            views[place] = replace(view, ended_ns=ended_ns, end_reason="followed by a new start")
+    return tuple(_superseded(view, ordered[place + 1 :]) for place, view in enumerate(views))
 
 
 def _view(attempt: _Attempt) -> AttemptView:
     return AttemptView(
         attempt.number, attempt.started_ns, attempt.first_step, attempt.last_step, attempt.resumed_from_step, None,
-        attempt.ended_ns, attempt.end_reason,
+        attempt.ended_ns, attempt.end_reason, attempt.newest_ns,
     )  # fmt: skip
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from trainvitals.charts.checkpoints import suspicion
 from trainvitals.store.protocol import Store
-from trainvitals.web.assemble import last_step_of, read_facts
+from trainvitals.web.assemble import last_point_of, read_facts
 from trainvitals.web.attempts import attempts_of
 from trainvitals.web.checkpoint_advice import suspects_of
 from trainvitals.web.metrics import last_rows
@@ -27,5 +27,5 @@ def stored_doubt(store: Store, run: str, path: str, now_ns: int) -> str:
     """``doubt_words`` by what is stored of the run. Raises what the store raises."""
     facts = read_facts(store, run, now_ns)
     events = facts.of_kind("attempt_start", "attempt_end", "resume")
-    attempts = attempts_of(events, last_rows(store, run, now_ns), lambda number: last_step_of(store, run, number, now_ns))
+    attempts = attempts_of(events, last_rows(store, run, now_ns), lambda number: last_point_of(store, run, number, now_ns))
     return doubt_words(path, suspects_of(facts, attempts))

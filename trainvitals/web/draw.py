@@ -12,6 +12,7 @@ import pandas as pd
 from trainvitals.charts.axis import attempt_numbers
 from trainvitals.charts.build import curve_data
 from trainvitals.charts.curves import figure_json
+from trainvitals.incidents.current_attempt import later_numbers
 from trainvitals.incidents.verdict import span
 from trainvitals.schema import NODE_ROLLUP, SCHEMA, THROUGHPUT_METRICS
 from trainvitals.store.drawing import buckets_for_drawing
@@ -59,7 +60,7 @@ def read_frame(store: Store, run: RunView, query: CurveQuery, now_ns: int) -> tu
     count = COMPACT_BUCKETS if query.compact else BUCKETS
     by = "step" if query.by == "step" else "time_ns"
     if query.by == "step" and query.last_s <= 0 and (query.start is not None or query.end is not None):
-        frame, start_ns, end_ns = _frame_of_steps(store, query, fields, count, now_ns)
+        frame, start_ns, end_ns = _frame_of_steps(store, run, query, fields, count, now_ns)
     else:
         start_ns, end_ns = window_ns(run, query, now_ns)
         frame = buckets_for_drawing(store, fields, {"run": query.run}, start_ns, end_ns, count, by=by)
@@ -70,12 +71,13 @@ def read_frame(store: Store, run: RunView, query: CurveQuery, now_ns: int) -> tu
 
 def _until(attempt: int, frame: pd.DataFrame, run: RunView) -> tuple[pd.DataFrame, RunView]:
     """Without what later starts made: of steps that were made again this shows what was seen then."""
-    return frame[attempt_numbers(frame) <= attempt].reset_index(drop=True), replace(
+    later = later_numbers(run.attempts, attempt)
+    return frame[~np.isin(attempt_numbers(frame), list(later))].reset_index(drop=True), replace(
         run,
-        attempts=tuple(one for one in run.attempts if one.number <= attempt),
-        findings=tuple(one for one in run.findings if one.attempt <= attempt),
-        events=tuple(one for one in run.events if one.attempt is None or one.attempt <= attempt),
-        validations=tuple(one for one in run.validations if one.attempt is None or one.attempt <= attempt),
+        attempts=tuple(one for one in run.attempts if one.number not in later),
+        findings=tuple(one for one in run.findings if one.attempt not in later),
+        events=tuple(one for one in run.events if one.attempt not in later),
+        validations=tuple(one for one in run.validations if one.attempt not in later),
     )
 
 
@@ -133,13 +135,13 @@ def window_title(run: RunView, last_s: float, now_ns: int) -> str:
 
 
 def _frame_of_steps(
-    store: Store, query: CurveQuery, fields: Sequence[str], count: int, now_ns: int
+    store: Store, run: RunView, query: CurveQuery, fields: Sequence[str], count: int, now_ns: int
 ) -> tuple[pd.DataFrame, int, int]:
     """The steps asked, of each attempt by itself: a coarse look at the run says when they were, and only that is read finely."""
     index = buckets_for_drawing(store, ["loss"], {"run": query.run}, 0, now_ns + DAY_NS, count, by="step")
     parts: list[pd.DataFrame] = []
     starts, ends = [], []
-    newest = index["attempt"].iloc[-1] if len(index) else ""
+    newest = str(run.attempt.number) if run.attempt else index["attempt"].iloc[-1] if len(index) else ""
     for attempt, part in index.groupby("attempt"):
         steps, times = part["step"].to_numpy(dtype=np.int64), part["time_ns"].to_numpy(dtype=np.int64)
         first = int(steps.min()) if query.start is None else query.start

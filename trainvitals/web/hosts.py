@@ -86,7 +86,7 @@ def _is_over(run: RunView, started_ns: int) -> bool:
 def hosts_of(run: RunView) -> tuple[str, ...]:
     """Machines of the start that runs now, by what the trainer told of its ranks, else by the scheduler's list; none when neither is
     known or no start runs."""
-    newest = run.attempts[-1] if run.attempts else None
+    newest = run.attempt
     if newest is None or newest.ended_ns is not None or _is_over(run, newest.started_ns):
         return ()
     told = next((one for one in run.configurations if one.attempt == newest.number), None)

@@ -82,7 +82,7 @@ def incident_story(run: RunView, nodes: Sequence[NodeSample], incident: Incident
     begun = [a for a in run.attempts if a.started_ns <= onset_ns] or list(run.attempts)
     own = min((f.attempt for f in findings), default=None)
     attempt = next((a for a in run.attempts if a.number == own), begun[-1] if begun else None)
-    newest = run.attempts[-1].number if run.attempts else None
+    newest = run.attempt.number if run.attempt else None
     measured = measured_in(incident, run.findings, run.thens, run.metrics, newest)
     is_now = not is_past(incident, run.findings, newest)
     then = run.thens.get(incident.id, Then())

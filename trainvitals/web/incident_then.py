@@ -70,7 +70,7 @@ def attempts_in(incident: Incident, findings: Sequence[Finding]) -> frozenset[in
 def is_past(incident: Incident, findings: Sequence[Finding], attempt: int | None) -> bool:
     """Whether the newest values are not its own: it is over, or another start runs."""
     attempts = attempts_in(incident, findings)
-    return not incident.is_open or (attempt is not None and bool(attempts) and attempt > max(attempts))
+    return not incident.is_open or (attempt is not None and bool(attempts) and attempt not in attempts)
 
 
 def read_then(store: Store, run: str, incident: Incident, findings: Sequence[Finding]) -> Then:

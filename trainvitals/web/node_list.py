@@ -65,7 +65,7 @@ def _without_renamed(
 def _of_runs(nodes: Sequence[NodeSample], runs: Sequence[RunView], now_ns: int) -> list[NodeSample]:
     """With the machines of runs that do not report; without silent ones that no run uses any more, where all runs say what they use."""
     used = {run.name: hosts_of(run) for run in runs}
-    running = [run for run in runs if run.attempts and run.attempts[-1].ended_ns is None]
+    running = [run for run in runs if run.attempt and run.attempt.ended_ns is None]
     names = Names(one.node for one in nodes)
     known: dict[str, str] = {}
     added: list[NodeSample] = []

@@ -156,7 +156,7 @@ def tiles(snapshot: Snapshot, run: RunView, now_ns: int) -> list[dict[str, Any]]
 
 def _step_tile(run: RunView) -> dict[str, Any]:
     total = run.settings.total_steps
-    number = run.attempts[-1].number if run.attempts else None
+    number = run.attempt.number if run.attempt else None
     context = f"of {total:,}" if total else "total not set"
     return {"label": "Step", "value": fmt.step(run.last_step), "context": f"{context} · attempt {number}" if number else context}
 

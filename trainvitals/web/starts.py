@@ -9,6 +9,7 @@ from typing import Any
 
 import pandas as pd
 
+from trainvitals.incidents.current_attempt import in_order
 from trainvitals.records import CheckpointReport, Finding
 from trainvitals.store.protocol import Store
 from trainvitals.web.changes import arrow, changes_at
@@ -39,7 +40,7 @@ class StartReader:
         """Starts that went on from something, oldest first. told: attempts that told what they are made of. Raises what the store
         raises."""
         made = []
-        ordered = sorted(attempts, key=lambda attempt: attempt.number)
+        ordered = in_order(attempts)
         for index, attempt in enumerate(ordered):
             step = _from_step(attempt, index)
             if step is None or index < len(ordered) - MAX_STARTS:

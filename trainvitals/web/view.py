@@ -5,13 +5,14 @@ Everything is plain data; text in it may come from outside (log lines, names) an
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from trainvitals.control.audit import AuditRecord
 from trainvitals.control.view import ControlState
 from trainvitals.incidents.checkpoint_card import CardRow as CardRow
 from trainvitals.incidents.checkpoint_card import Judgement as Judgement
+from trainvitals.incidents.current_attempt import current_attempt, later_numbers
 from trainvitals.incidents.retention import PauseSave as PauseSave
 from trainvitals.incidents.rollback import Rollback as Rollback
 from trainvitals.incidents.saves import SaveTime as SaveTime
@@ -47,7 +48,8 @@ class Then:
 
 @dataclass(frozen=True)
 class AttemptView:
-    """One start of the trainer. superseded_from: first of its steps that a later attempt ran again, None if none."""
+    """One start of the trainer. superseded_from: first of its steps that a later attempt ran again, None if none. newest_ns: of its newest
+    point or its begin, UTC ns by the trainer's own clock, None = not known."""
 
     number: int
     started_ns: int
@@ -57,6 +59,7 @@ class AttemptView:
     superseded_from: int | None = None
     ended_ns: int | None = None
     end_reason: str = ""
+    newest_ns: int | None = None
 
 
 @dataclass(frozen=True)
@@ -171,6 +174,20 @@ class RunView:
     @property
     def name(self) -> str:
         return self.settings.name
+
+    @property
+    def attempt(self) -> AttemptView | None:
+        """The start that runs now, or ran last; an old log that was found later has a higher number."""
+        return current_attempt(self.attempts)
+
+    def later_than(self, number: int) -> frozenset[int]:
+        """Numbers of the starts that ran after that one."""
+        return later_numbers(self.attempts, number)
+
+    def last_of(self, numbers: Collection[int]) -> int | None:
+        """Of these starts the one that ran last, None when there is none."""
+        known = current_attempt([one for one in self.attempts if one.number in numbers])
+        return known.number if known is not None else max(numbers, default=None)
 
 
 @dataclass(frozen=True)

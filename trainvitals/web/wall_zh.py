@@ -175,7 +175,7 @@ def tile(shown: Mapping[str, Any], run: RunView, now_ns: int) -> dict[str, Any]:
     value, context = str(shown["value"]), ""
     if label == "Step":
         total = run.settings.total_steps
-        number = f" · 第 {run.attempts[-1].number} 次启动" if run.attempts else ""
+        number = f" · 第 {run.attempt.number} 次启动" if run.attempt else ""
         context = (f"共 {total:,}" if total else "未设总步数") + number
     elif label in _METRIC_OF:
         context = _metric(label, shown, run)
