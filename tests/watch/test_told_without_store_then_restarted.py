@@ -39,7 +39,7 @@ def hang_and_go_on(place):
 
 
 def stalls(messages):
-    return {one.incident_id for one in messages if "/hang/" in one.incident_id or "stall" in one.incident_id}
+    return {one.incident_id for one in messages if "/stall/" in one.incident_id}
 
 
 def incidents(place):
