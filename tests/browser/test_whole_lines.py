@@ -81,3 +81,15 @@ def test_at_the_end_of_a_list_nothing_is_said_to_be_below(site: Site, page: play
     playwright_api.expect(below).to_be_visible(timeout=WAIT_MS)
     page.evaluate("document.querySelectorAll('.tv-record-box').forEach(box => { box.scrollTop = box.scrollHeight })")
     playwright_api.expect(page.locator(".tv-record-below", has_text="more below")).to_have_count(0, timeout=WAIT_MS)
+
+
+def test_in_the_frame_of_a_runbook_the_headline_and_the_checks_are_not_cut(site: Site, page: playwright_api.Page) -> None:
+    page.set_viewport_size({"width": 800, "height": 1_000})
+    page.goto(f"{site.url}/?embed=true")
+    playwright_api.expect(page.locator(".tv-band .tv-button").first).to_be_visible(timeout=WAIT_MS)
+    page.locator(".st-key-tv-card-checks .tv-checks li").nth(3).wait_for()
+    assert page.locator(".tv-band .tv-more:visible").count() == 0
+    checks = page.locator(".st-key-tv-card-checks")
+    assert checks.evaluate("box => box.scrollHeight - box.clientHeight") <= 1
+    widths = page.evaluate("['chart', 'checks'].map(name => document.querySelector(`.st-key-tv-card-${name}`).clientWidth)")
+    assert abs(widths[0] - widths[1]) <= 2

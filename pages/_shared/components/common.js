@@ -16,7 +16,7 @@ const TURNS = /[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]/g;
 function upright(text) { return String(text).replace(TURNS, "\ufffd"); }
 
 // A number and its unit, which belong on one line. No character of the text is changed for it: what is copied out of a page is what was said.
-const AMOUNT = /(?<![\w.,])[0-9][0-9.,]{0,15} (?:ms|s|min|h|d|GPU-h|%|°C|[kMW]?W|[kKMGTPE]i?B|[kKMGT])(?:\/s)?(?![\w-])/g;
+const AMOUNT = /(?<![\w.,])[0-9][0-9.,]{0,15} (?:ms|s|min|h|d|GPU-h|%|°C|[kMW]?W|[kKMGTPE]i?B|[kKMGT](?: tokens)?)(?:\/s)?(?![\w-])/g;
 
 function unbroken(text) {
   const pieces = [];
