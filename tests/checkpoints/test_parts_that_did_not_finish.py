@@ -4,6 +4,8 @@ import json
 
 import checkpoint_makers
 import dcp_makers as make
+import large_run_makers
+import layout_makers
 import pytest
 
 from trainvitals.checkpoints import find, inspect
@@ -131,6 +133,46 @@ def test_a_step_of_nemo_rl_under_its_temporary_name_is_found_and_not_finished(tm
     assert "name that it is given while it is saved" in report.reasons[0]
 
 
+@pytest.mark.parametrize("stage", [1, 2, 3])
+def test_a_save_of_deepspeed_that_broke_off_before_its_optimizer_is_never_verified(tmp_path, stage):
+    files = large_run_makers.deepspeed(stage=stage)
+    left = {name: content for name, content in files.items() if "optim_states" not in name}
+    for name, prefix in (("global_step500", ""), ("step_500", "pytorch_model/")):
+        inside = {prefix + file: content for file, content in left.items()}
+        beside = {f"random_states_{rank}.pkl": checkpoint_makers.torch_zip_bytes() for rank in range(4)} if prefix else {}
+        state, reasons = said(make.write(tmp_path / name, inside | beside))
+        assert (state, "the optimizer is in no file" in reasons) == ("complete", True), name
+
+
+@pytest.mark.parametrize("name", ["checkpoint-500", "step_500"])
+def test_a_directory_for_fsdp_that_stayed_empty_is_never_verified(tmp_path, name):
+    files = large_run_makers.huggingface_fsdp() if name == "checkpoint-500" else large_run_makers.accelerate()
+    gone = ("optimizer_0/", "scheduler", "rng_state") if name == "checkpoint-500" else ("optimizer_0/",)
+    path = make.write(tmp_path / name, {file: content for file, content in files.items() if not file.startswith(gone)})
+    (path / "optimizer_0").mkdir()
+    state, reasons = said(path)
+    assert (state, "optimizer_0/ is empty" in reasons) == ("incomplete", True)
+
+
+def test_an_item_of_orbax_without_any_data_or_without_its_manifest_is_never_verified(tmp_path):
+    files = layout_makers.orbax(readable=True)
+    marks = {name: content for name, content in files.items() if "ocdbt" not in name and "/d/" not in name}
+    state, reasons = said(make.write(tmp_path / "marks" / "100", marks))
+    assert (state, "holds none of the data" in reasons) == ("incomplete", True)
+    loose = {name: content for name, content in files.items() if "ocdbt" not in name}
+    state, reasons = said(make.write(tmp_path / "loose" / "100", loose))
+    assert (state, "manifest.ocdbt is missing" in reasons) == ("incomplete", True)
+
+
+@pytest.mark.parametrize("process", [0, 3])
+def test_what_orbax_keeps_on_the_disk_of_one_node_is_neither_verified_nor_called_broken(tmp_path, process):
+    files = layout_makers.orbax(readable=True)
+    mine = {name.replace("ocdbt.process_0", f"ocdbt.process_{process}"): content for name, content in files.items()}
+    mine |= {f"process_metadata/{name}.json": b"[[0, 1], [2, 3]]" for name in ("global_process_metadata", "mesh_metadata")}
+    state, reasons = said(make.write(tmp_path / "100", mine))
+    assert (state, "what one node keeps" in reasons) == ("complete", True)
+
+
 # What a restart takes
 
 
@@ -176,3 +218,12 @@ def test_the_data_positions_that_replicas_of_torchtitan_keep_beside_the_steps_ar
         make.write(tmp_path / "ft-replicat-0" / f"step-{step}", make.parts({"dataloader.position": 8}))
     assert find(str(tmp_path)) == [str(tmp_path / "step-20")]
     assert chosen(tmp_path) == ("step-20", "highest step-N with .metadata")
+
+
+def test_a_pointer_of_verl_to_a_deleted_step_names_it_as_verl_does(tmp_path):
+    verl(tmp_path / "global_step_20")
+    (tmp_path / "latest_checkpointed_iteration.txt").write_text("40")
+    choice = choose(str(tmp_path), [inspect(path) for path in find(str(tmp_path))])
+    assert choice.path.endswith("/global_step_40")
+    assert "which is not there" in choice.problem
+    assert "step 20 is complete here" in choice.problem

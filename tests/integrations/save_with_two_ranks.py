@@ -3,6 +3,7 @@
 Arguments: what to save with, the directory, a file for the ranks to meet at, and this rank.
 """
 
+import atexit
 import datetime
 import os
 import sys
@@ -127,8 +128,11 @@ def main() -> None:
         save_accelerate(directory)
     else:
         save_accelerate_fsdp(directory, mode)
+    # Gloo aborts now and then where ranks take their groups down at different moments: all that Python does at exit, and no more.
     dist.barrier()
-    dist.destroy_process_group()
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    os._exit(0)
 
 
 if __name__ == "__main__":

@@ -38,7 +38,7 @@ def save(kind, mode, directory, code=0):
         for rank in (0, 1)
     ]  # fmt: skip
     outputs = [rank.communicate(timeout=TIMEOUT_S)[0].decode(errors="replace") for rank in ranks]
-    assert code is None or [rank.returncode for rank in ranks] == [code, code], outputs[0][-2000:]
+    assert code is None or [rank.returncode for rank in ranks] == [code, code], [text[-2000:] for text in outputs]
     meeting.unlink(missing_ok=True)
     return directory
 

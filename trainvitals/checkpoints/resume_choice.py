@@ -95,7 +95,7 @@ def _megatron(seen: Seen, here: Sequence[CheckpointReport]) -> Pick | None:
         told = "is empty" if not text else f"holds {printable(text, 60)!r}"
         return Pick(None, how, True, f"{how} {told}, which is no iteration: Megatron's loader stops there")
     step = int(text)
-    name = others.get(step) if step in others and step not in names else f"iter_{step:07d}"
+    name = others.get(step, f"global_step_{step}") if others and not names else f"iter_{step:07d}"
     return Pick(names.get(step, name), how, True, step=step)
 
 

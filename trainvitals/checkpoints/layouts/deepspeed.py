@@ -84,6 +84,11 @@ class DeepSpeed(Layout):
         )
         width = model_ranks or len(files.model | {model for _, model in files.optimizer | files.model_parts})
         has_optimizer: bool | None = bool(files.optimizer or files.expert_optimizer)
+        if not has_optimizer and "optimizer" in top and top["optimizer"] is None:
+            # With ZeRO (and bf16) it is in files of their own, written after this one (``engine.py`` save_checkpoint).
+            findings.unproven.append(
+                "the optimizer is in no file (*_optim_states.pt): there was none, it was deleted, or the save did not finish"
+            )
         if not has_optimizer:
             has_optimizer = top.get("optimizer") is not None if top else None
         return Facts(

@@ -46,6 +46,10 @@ def look(listing: Listing, findings: Findings, *, into_files: bool) -> Inner:
     """Check each part; sentences name its directory."""
     inner = Inner()
     there = prefixes(listing.names)
+    # Accelerate makes such a directory right before DCP writes into it (``save_fsdp_optimizer``).
+    findings.missing += [
+        f"{printable(place)}/ is empty: the save of it did not finish" for place in sorted(listing.empty) if is_fsdp(place + "/")
+    ]
     for prefix in there:
         if is_fsdp(prefix):
             facts = distributed.look(listing, findings, into_files=into_files, prefix=prefix)

@@ -28,6 +28,9 @@ _ITEM_JSON = re.compile(r"[^/]{1,200}/metadata\Z", re.ASCII)
 _NO_STRUCTURE = frozenset(("commit_success.txt", "orbax.checkpoint"))
 #: Chunks of zarr without OCDBT: ``params.w/0.0``, ``params.w/c/0/0``.
 _CHUNK = re.compile(r".{1,600}/(?:c/)?\d{1,9}(?:[./]\d{1,9}){0,15}\Z", re.ASCII | re.DOTALL)
+#: An item that only the checkpoints on nodes' own disks have (``experimental/emergency/checkpoint_manager.py``).
+_LOCAL = "process_metadata/"
+_MARKS_OF_AN_ITEM = frozenset(("_METADATA", "_sharding", "array_metadatas", "commit_success.txt", "process_metadata"))
 _OPTIMIZER_KEY = re.compile(r"opt_?state|optimizer|optim", re.IGNORECASE | re.ASCII)
 _STEP = re.compile(r"(?:[\w.-]{0,100}?[_-])?(\d{1,18})\Z", re.ASCII)
 
@@ -76,6 +79,11 @@ def _check_names(listing: Listing, findings: Findings) -> None:
     names = listing.names
     for part in sorted({part for name in names for part in name.split("/")[:-1] if _TEMPORARY in part}):
         findings.missing.append(f"{printable(part)} still has its temporary name: the save did not finish")
+    is_local = any(name.startswith(_LOCAL) for name in names)
+    if is_local:
+        findings.unproven.append(
+            f"holds what one node keeps on its own disk ({_LOCAL} is there): the parts of the other nodes cannot be looked at here"
+        )
     numbers: dict[str, set[int]] = {}
     for name in names:
         if found := _PROCESS.match(name):
@@ -84,7 +92,7 @@ def _check_names(listing: Listing, findings: Findings) -> None:
         shown = printable(item)
         if f"{item}manifest.ocdbt" not in names:
             findings.missing.append(f"{shown}manifest.ocdbt is missing: it joins what each process wrote, and is written last")
-        if len(processes) <= max(processes):
+        if len(processes) <= max(processes) and not is_local:
             findings.missing.append(
                 f"{shown}ocdbt.process_* of {max(processes) + 1 - len(processes)} processes is missing (the highest is {max(processes)})"
             )
@@ -127,11 +135,22 @@ def _trees(listing: Listing, findings: Findings) -> set[str] | None:
             findings.unproven.append(f"{printable(name)} holds no tree_metadata")
             continue
         told = True
+        if tree:
+            _check_item(listing.names, name.removesuffix("_METADATA"), findings)
         for described in tree.values():
             path = described.get("key_metadata") if isinstance(described, dict) else None
             names = [part.get("key") for part in path if isinstance(part, dict)] if isinstance(path, list) else []
             keys |= {key for key in names if isinstance(key, str)}
     return keys if told else None
+
+
+def _check_item(names: frozenset[str], place: str, findings: Findings) -> None:
+    """An item whose tree names arrays, or values of another kind, holds them somewhere; marks alone are no data."""
+    inside = {name.removeprefix(place) for name in names if name.startswith(place)}
+    if not any(name.partition("/")[0] not in _MARKS_OF_AN_ITEM for name in inside):
+        findings.missing.append(f"{printable(place)} holds none of the data that its _METADATA names")
+    if any(_DATA.fullmatch(name) and name.startswith("d/") for name in inside) and "manifest.ocdbt" not in inside:
+        findings.missing.append(f"{printable(place)}manifest.ocdbt is missing: without it nothing in d/ is found")
 
 
 def _check_step(inside: int | None, named: int | None, listing: Listing, findings: Findings) -> None:
