@@ -167,7 +167,7 @@ def test_open_findings_of_an_earlier_version_are_closed_and_found_anew(bench):
     bench.save(100)
     (bench.checkpoints / "checkpoint-100" / "model.safetensors").write_bytes(b"short")
     bench.turns(8, first=1)
-    state = json.loads(zlib.decompress(bench.watchdog._state()))
+    state = json.loads(json.dumps(bench.watchdog._state()))
     old = {
         "id": "r/checkpoint_corrupt//c/x", "rule": "checkpoint_corrupt", "family": "checkpoint", "severity": "warning", "first_step": 5,
         "detected_step": 5, "last_step": None, "attempt": 1, "time_ns": bench.clock.time_ns(), "value": None, "expected": None,
