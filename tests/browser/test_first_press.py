@@ -85,6 +85,18 @@ LEAVE_AND_PRESS = """([to, what]) => {
 }"""
 
 
+def close(dialog: playwright_api.Locator) -> None:
+    """Presses until it is gone: a page that is still being drawn on a busy machine does not hear each key."""
+    for _ in range(DEADLINE_MS // 5_000):
+        dialog.get_by_label("Close").click()
+        try:
+            dialog.wait_for(state="hidden", timeout=5_000)
+        except playwright_api.TimeoutError:
+            continue
+        return
+    pytest.fail("the dialog does not close")
+
+
 def test_a_press_on_the_page_that_is_being_left_opens_its_dialog_on_the_next_one(page: playwright_api.Page) -> None:
     dialog, band = page.get_by_role("dialog"), page.locator(".tv-band .tv-button:has-text('Pause')")
     for to, address in (("Checkpoints", "/checkpoints"), ("Curves", "/curves"), ("Control", "/control"), ("Overview", "/?")):
@@ -92,5 +104,4 @@ def test_a_press_on_the_page_that_is_being_left_opens_its_dialog_on_the_next_one
         page.evaluate(LEAVE_AND_PRESS, [to, "Pause"])
         dialog.get_by_label("Why").wait_for()
         assert address in page.url
-        page.keyboard.press("Escape")
-        dialog.wait_for(state="hidden")
+        close(dialog)
