@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+from streamlit.proto.ForwardMsg_pb2 import ForwardMsg
 
 playwright_api = pytest.importorskip("playwright.sync_api", reason="needs the playwright package")
 from dashboard_site import ROOT, Site, dead_run, free_port, open_site, sample  # noqa: E402
@@ -138,6 +139,29 @@ def test_the_overview_fits_one_screen_and_reads_in_the_order_of_decisions(sick: 
     assert tops == sorted(tops)
     layers = watched.page.locator(".tv-checks").first.inner_text().lower()
     assert layers.index("data") < layers.index("code") < layers.index("numerics") < layers.index("cluster")
+
+
+def test_what_is_shown_twice_is_sent_whole_each_time_and_never_by_a_hash_that_the_browser_may_have_dropped(
+    sick: Site, watched: Watched
+) -> None:
+    """A reference to what the browser has dropped meanwhile ends the page: "Cached ForwardMsg MISS", and it stands still."""
+    sent: list[ForwardMsg] = []
+    watched.page.on(
+        "websocket",
+        lambda socket: socket.on(
+            "framereceived", lambda frame: sent.append(ForwardMsg.FromString(frame)) if isinstance(frame, bytes) else None
+        ),
+    )
+    watched.page.goto(f"{sick.url}/incidents")
+    shows(watched.page, "First suspect: the data.")
+    for _ in range(WAIT_MS // 250):
+        large = [message.hash for message in sent if message.ByteSize() > 10_000]
+        references = [message for message in sent if message.HasField("ref_hash")]
+        if references or len(large) > len(set(large)):
+            break
+        watched.page.wait_for_timeout(250)
+    assert references == []
+    assert len(large) > len(set(large))
 
 
 def test_a_link_to_a_window_and_to_an_incident_opens_there(sick: Site, watched: Watched) -> None:
