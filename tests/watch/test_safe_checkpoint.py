@@ -183,6 +183,23 @@ def test_where_it_cannot_be_pinned_the_steps_until_its_deletion_are_told(place):
     assert not found["is_open"] and place.safe.rollback.checkpoint is None
 
 
+@pytest.mark.parametrize("state", [CheckpointState.VERIFYING, CheckpointState.WRITING, CheckpointState.COMPLETE])
+def test_it_is_not_called_over_while_the_checkpoint_is_looked_at_again(place, state):
+    (place.checkpoints / ".trainvitals-pinned").write_text("not a directory")
+    place.run_on(1, 450)
+    place.run_on(451, 470, loss=4.0)
+    told = place.safe.rollback.checkpoint
+    known = place.safe._known
+    for _ in range(3):
+        place.safe.scanned([replace(one, state=state, level=None) for one in known])
+        assert place.safe.poll(place.clock.time_ns(), 1) == [] and place.safe.rollback.checkpoint is None
+        place.safe.scanned(known)
+        assert place.safe.poll(place.clock.time_ns(), 1) == [] and place.safe.rollback.checkpoint.path == told.path
+    place.safe.scanned([replace(one, state=CheckpointState.DELETED, level=None) for one in known])
+    (ended,) = place.safe.poll(place.clock.time_ns(), 1)
+    assert not ended.is_open and ended.message.endswith("; that is over")
+
+
 def test_the_finding_ends_when_it_can_be_pinned_after_all(place):
     obstacle = place.checkpoints / ".trainvitals-pinned"
     obstacle.write_text("not a directory")

@@ -108,6 +108,11 @@ def pause_save(
     return PauseSave(False, f"it does not save: the weights are sick, {name} is not pinned, and {why}")
 
 
+def has_no_verdict_yet(path: str, reports: Sequence[CheckpointReport]) -> bool:
+    """Whether the checkpoint at ``path`` is there and is only looked at again: what was said of its end still holds."""
+    return any(one.path == path and one.state in {*_UNJUDGED, CheckpointState.WRITING} for one in reports)
+
+
 def _age(one: CheckpointReport) -> tuple[int, int]:
     return (one.modified_at_ns or 0, one.step or 0)
 

@@ -19,7 +19,7 @@ from trainvitals.checkpoints.pinning import is_rewritten_in_place, original_path
 from trainvitals.identity import event_id
 from trainvitals.incidents.damaged_values import is_damaged_in_the_run, is_damaged_since
 from trainvitals.incidents.grouping import finding_from_mapping, incident_from_mapping
-from trainvitals.incidents.retention import PauseSave, expiry, pause_save
+from trainvitals.incidents.retention import PauseSave, expiry, has_no_verdict_yet, pause_save
 from trainvitals.incidents.rollback import Rollback, RollbackInputs, recommend
 from trainvitals.incidents.suspect import is_about_weights
 from trainvitals.records import CheckpointReport, CheckpointState, Event, Finding, Incident, Severity, Step, VerificationLevel
@@ -362,9 +362,13 @@ class SafeCheckpoint:
         is_tried = safe is not None and (safe.path in self._why_not or not self._watch.pin_safe_checkpoint)
         told = self._expiry(safe) if safe is not None and is_open and is_tried and not is_kept else None
         if told is None:
-            ended, self._expiring = self._expiring, None
+            ended = self._expiring
             if ended is None:
                 return []
+            is_being_tried = not is_tried and not is_kept and not self._work.is_idle
+            if is_open and (is_being_tried if safe else has_no_verdict_yet(ended.data["path"], self._known)):
+                return []
+            self._expiring = None
             last = max(self._last_step or 0, ended.first_step)
             ending = "; it is kept now" if is_kept else "; that is over"
             return [replace(ended, is_open=False, last_step=last, message=ended.message + ending)]
