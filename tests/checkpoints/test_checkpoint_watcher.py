@@ -1,3 +1,4 @@
+import hashlib
 import json
 import os
 import shutil
@@ -9,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from trainvitals import manifest
 from trainvitals.checkpoints import CheckpointWatcher
 from trainvitals.checkpoints.watcher import report_from_mapping, report_to_mapping
 from trainvitals.clock import ManualClock
@@ -72,6 +74,57 @@ def test_a_save_in_hugging_face_order_is_writing_until_its_last_file(tmp_path):
     assert not seen & BAD
     watched.scan(2)
     assert watched.states()["checkpoint-1000"] == "verified"
+
+
+def manifest_of(directory: Path, spoil: str = "") -> str:
+    files = [
+        {
+            "path": path.name,
+            "size": path.stat().st_size + (path.name == spoil),
+            "hash": hashlib.sha256(path.read_bytes()).hexdigest(),
+        }
+        for path in sorted(directory.iterdir())
+    ]
+    return json.dumps({"schema": manifest.SCHEMA, "algorithm": "sha256", "step": 500, "files": files})
+
+
+@pytest.mark.parametrize("is_restarted", [False, True])
+def test_a_verified_checkpoint_stays_so_while_its_hashes_are_written_beside_it_and_is_judged_by_them_then(tmp_path, is_restarted):
+    directory = make.huggingface(tmp_path, 500)
+    watched = Watched(tmp_path)
+    watched.scan(2)
+    text = manifest_of(directory)
+    for name, part in (
+        ("ckpt_manifest.json.tmp", text[:9]),
+        ("ckpt_manifest.json.tmp", text),
+        ("ckpt_manifest.rank00000.json", text),
+    ):
+        (directory / name).write_text(part)
+        if is_restarted:
+            watched.restart()
+        assert watched.scan() == {"checkpoint-500": "verified"}
+        assert watched.watcher.reports[0].level == "structure"
+    (directory / "ckpt_manifest.json.tmp").rename(directory / "ckpt_manifest.json")
+    assert [watched.scan()["checkpoint-500"] for _ in range(3)] == ["verified"] * 3
+
+
+def test_hashes_that_say_something_else_end_the_verdict(tmp_path):
+    directory = make.huggingface(tmp_path, 500)
+    watched = Watched(tmp_path)
+    watched.scan(2)
+    (directory / "ckpt_manifest.json").write_text(manifest_of(directory, spoil="model.safetensors"))
+    assert watched.scan() == {"checkpoint-500": "verified"}
+    assert watched.scan(6) == {"checkpoint-500": "corrupt"}
+    assert "model.safetensors" in watched.watcher.reports[0].reasons[0]
+
+
+def test_files_that_change_together_with_their_hashes_are_looked_at_anew_at_once(tmp_path):
+    directory = make.huggingface(tmp_path, 500)
+    watched = Watched(tmp_path)
+    watched.scan(2)
+    (directory / "ckpt_manifest.json").write_text(manifest_of(directory))
+    touch(directory / "model.safetensors", 5)
+    assert watched.scan()["checkpoint-500"] != "verified"
 
 
 def test_a_save_that_died_is_incomplete_only_after_it_stood_still(tmp_path):

@@ -10,7 +10,7 @@ import os
 import re
 import stat
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 
@@ -83,13 +83,22 @@ class Listing:
     @property
     def signature(self) -> str:
         """Changes when any name, size or modification time changes."""
+        return self._signature(self.entries)
+
+    @property
+    def state_signature(self) -> str:
+        """As ``signature``, without the lists of hashes that the hook writes beside the files when it has read them."""
+        return self._signature([one for one in self.entries if not manifest.is_own_name(one.name.removesuffix(".tmp"))])
+
+    def _signature(self, entries: Sequence[Entry]) -> str:
         checksum = zlib.crc32(self.marker.encode("utf-8", "surrogateescape"))
-        for entry in sorted(self.entries, key=lambda entry: entry.name):
+        for entry in sorted(entries, key=lambda entry: entry.name):
             line = f"{entry.name}\0{entry.size}\0{entry.modified_at_ns}\0{entry.problem}\n"
             checksum = zlib.crc32(line.encode("utf-8", "surrogateescape"), checksum)
         for name in sorted(self.empty):
             checksum = zlib.crc32(f"{name}/\n".encode("utf-8", "surrogateescape"), checksum)
-        return f"{len(self.entries)}/{self.bytes}/{self.modified_at_ns or 0}/{checksum:08x}"
+        newest_ns = max((entry.modified_at_ns for entry in entries), default=0)
+        return f"{len(entries)}/{sum(entry.size for entry in entries)}/{newest_ns}/{checksum:08x}"
 
     def path(self, name: str) -> str:
         if self.is_file:

@@ -16,7 +16,7 @@ from trainvitals.records import CheckpointReport, CheckpointState, VerificationL
 
 @dataclass(frozen=True, slots=True)
 class Inspection:
-    """``is_unreadable``: parts could not be read, so the verdict may change without any file changing.
+    """``signature``, ``state_signature``: of the listing. ``is_unreadable``: parts could not be read, so the verdict may change without any file changing.
 
     ``has_vanished``: files went away during the look, so the verdict is worth nothing.
     """
@@ -26,6 +26,7 @@ class Inspection:
     names: frozenset[str]
     is_unreadable: bool
     has_vanished: bool
+    state_signature: str
 
 
 def checked_level(level: VerificationLevel | str) -> VerificationLevel:
@@ -74,7 +75,9 @@ def look_at(seen: Listing, level: VerificationLevel, run: str = "") -> Inspectio
         parallel=facts.parallel,
         largest_file_bytes=max((entry.size for entry in seen.entries), default=None),
     )
-    return Inspection(report, seen.signature, seen.names, bool(findings.unreadable or seen.unreadable), findings.vanished)
+    return Inspection(
+        report, seen.signature, seen.names, bool(findings.unreadable or seen.unreadable), findings.vanished, seen.state_signature
+    )
 
 
 def _look_into(seen: Listing, layout: layouts.Layout, findings: Findings, level: VerificationLevel, run: str) -> layouts.Facts:

@@ -38,7 +38,7 @@ class Patience:
 class Known:
     """What the watcher remembers of one checkpoint.
 
-    signature: of the files at the last scan; seen ``scans`` times in a row, first at ``since_s`` (monotonic). names: of the
+    signature: of the files at the last scan, state_signature without the hook's lists of hashes; seen ``scans`` times in a row, first at ``since_s`` (monotonic). names: of the
     fullest state it had. judged: the signature that the report's verdict is about. pending: a bad verdict that waits.
     rest_until_s: monotonic, no look at the structure before; slow_looks: so many in a row took long.
     looked: the signature whose content was looked at, at ``looked_at_ns``; loaded: the one whose load was tried; round_ns: when a
@@ -61,6 +61,7 @@ class Known:
     could_not_read: bool = False
     round_ns: int = 0
     loaded: str = ""
+    state_signature: str = ""
     pending: Inspection | None = field(default=None, repr=False)
     rest_until_s: float = 0.0
     slow_looks: int = 0
@@ -77,7 +78,10 @@ def first_sight(path: str, seen: Inspection, is_newest: bool, now_s: float) -> K
             report = replace(
                 report, state=CheckpointState.DELETING, reasons=(*report.reasons, "older than the newest and parts are missing")
             )
-    return Known(path, report, seen.signature, seen.names, now_s, 1, was_complete=is_complete, is_unreadable=seen.is_unreadable)
+    return Known(
+        path, report, seen.signature, seen.names, now_s, 1,
+        was_complete=is_complete, is_unreadable=seen.is_unreadable, state_signature=seen.state_signature,
+    )  # fmt: skip
 
 
 def changed(known: Known, seen: Inspection, is_newest: bool, now_s: float) -> None:
@@ -86,8 +90,12 @@ def changed(known: Known, seen: Inspection, is_newest: bool, now_s: float) -> No
     lost = known.names - seen.names
     is_complete = after.state is CheckpointState.COMPLETE
     grew = after.bytes > before.bytes or (after.files > before.files and not lost)
+    only_hashes_came = not lost and seen.state_signature == known.state_signature
+    if only_hashes_came and before.state in (CheckpointState.COMPLETE, CheckpointState.VERIFIED):
+        # What is true of the files stays true until the lists are read: a restart may need this checkpoint now.
+        state, after = before.state, before
     # A deletion never adds a byte: names that go while others grow are a save that tidies up.
-    if lost and not grew and (known.was_complete or not is_newest):
+    elif lost and not grew and (known.was_complete or not is_newest):
         state = CheckpointState.DELETING
         after = replace(
             after,
@@ -104,7 +112,7 @@ def changed(known: Known, seen: Inspection, is_newest: bool, now_s: float) -> No
     if state is not CheckpointState.DELETING:
         known.names = seen.names
     known.report = replace(after, state=state)
-    known.signature = seen.signature
+    known.signature, known.state_signature = seen.signature, seen.state_signature
     known.since_s, known.scans = now_s, 1
     known.judged, known.pending, known.round_ns = "", None, 0
     known.was_complete = known.was_complete or is_complete
@@ -201,7 +209,7 @@ def absent(known: Known) -> None:
     known.absent_scans += 1
     state = CheckpointState.DELETING if known.absent_scans == 1 else CheckpointState.DELETED
     known.report = replace(known.report, state=state, level=None, reasons=("its files are gone", *_damage(known.report)))
-    known.signature, known.judged, known.pending, known.scans = "", "", None, 0
+    known.signature, known.state_signature, known.judged, known.pending, known.scans = "", "", "", None, 0
     known.looked, known.round_ns = "", 0
 
 

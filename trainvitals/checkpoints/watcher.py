@@ -333,6 +333,7 @@ def _known_to_state(known: Known) -> dict[str, Any]:
         "could_not_read": known.could_not_read,
         "round_ns": known.round_ns,
         "loaded": known.loaded,
+        "state_signature": known.state_signature,
     }
 
 
@@ -353,6 +354,7 @@ def _known_from_state(stored: Mapping[str, Any], now_s: float) -> Known:
         could_not_read=stored.get("could_not_read", False),
         round_ns=stored.get("round_ns", 0),
         loaded=stored.get("loaded", ""),
+        state_signature=stored.get("state_signature", ""),
     )
 
 
