@@ -90,6 +90,7 @@ def changed(known: Known, seen: Inspection, is_newest: bool, now_s: float) -> No
     lost = known.names - seen.names
     is_complete = after.state is CheckpointState.COMPLETE
     grew = after.bytes > before.bytes or (after.files > before.files and not lost)
+    state: CheckpointState
     only_hashes_came = not lost and seen.state_signature == known.state_signature
     if only_hashes_came and before.state in (CheckpointState.COMPLETE, CheckpointState.VERIFIED):
         # What is true of the files stays true until the lists are read: a restart may need this checkpoint now.
