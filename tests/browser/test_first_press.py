@@ -105,3 +105,33 @@ def test_a_press_on_the_page_that_is_being_left_opens_its_dialog_on_the_next_one
         dialog.get_by_label("Why").wait_for()
         assert address in page.url
         close(dialog)
+
+
+#: What a page does that is still being laid out: everything below moves, between the press and the release of a finger.
+PUSH = """() => {
+    const main = document.querySelector("[data-testid=stMain] [data-testid=stVerticalBlock]");
+    main.style.paddingTop = main.style.paddingTop ? "" : "90px";
+}"""
+
+
+@pytest.mark.parametrize("where", [".tv-band .tv-button", "[data-testid=stButton] button"])
+def test_a_button_that_moves_away_under_the_finger_is_pressed_all_the_same(page: playwright_api.Page, where: str) -> None:
+    page.get_by_role("link", name="Control").first.click()
+    dialog, button = page.get_by_role("dialog"), page.locator(where, has_text="Pause…").first
+    button.wait_for()
+    test_pages.settled(page)
+    for leaves in (False, True):
+        box = button.bounding_box()
+        page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+        page.mouse.down()
+        page.evaluate(PUSH)
+        assert button.bounding_box()["y"] != box["y"]
+        if leaves:
+            page.mouse.move(box["x"] + box["width"] / 2 + 60, box["y"] + box["height"] / 2)
+        page.mouse.up()
+        if leaves:
+            page.wait_for_timeout(3_000)
+            assert dialog.count() == 0
+        else:
+            dialog.get_by_label("Why").wait_for()
+            close(dialog)

@@ -42,6 +42,28 @@ function takeKept() {
   return leaving.press;
 }
 
+// A page that is still being laid out may move a button between the press of a finger and its release; the browser then clicks on neither. What
+// was pressed is what was meant, unless the finger itself moved away.
+const STILL_PX = 8;
+
+function hearOfPresses() {
+  if (window.tvHearsOfPresses) return;
+  window.tvHearsOfPresses = true;
+  let pressed = null;
+  window.addEventListener("pointerdown", (event) => {
+    const button = event.composedPath().find((node) => node instanceof HTMLButtonElement);
+    pressed = button && event.isPrimary && event.button === 0 ? { button, x: event.clientX, y: event.clientY } : null;
+  }, true);
+  window.addEventListener("click", (event) => {
+    const was = event.isTrusted ? pressed : null;
+    if (!was) return;
+    pressed = null;
+    const isElsewhere = !event.composedPath().some((node) => node instanceof HTMLButtonElement || node instanceof HTMLAnchorElement);
+    const isStill = Math.hypot(event.clientX - was.x, event.clientY - was.y) <= STILL_PX;
+    if (isElsewhere && isStill && was.button.isConnected) was.button.click();
+  }, true);
+}
+
 // Put in as it is: a "$" in it means nothing.
 function filled(form, text) { return form.replace("{}", () => text); }
 
@@ -113,6 +135,7 @@ function openBand(root) {
   }
 
   hearOfLeaving();
+  hearOfPresses();
   const timer = setInterval(tick, 1000);
   return {
     update(component) {
