@@ -31,9 +31,9 @@ def asset_text(name: str) -> str:
     return (_HERE / name).read_text(encoding="utf-8")
 
 
-def script(name: str) -> str:
-    """A component's script with what all of them share in front."""
-    return asset_text("common.js") + asset_text(name)
+def script(*names: str) -> str:
+    """A component's script, of one file or several, with what all of them share in front."""
+    return asset_text("common.js") + "".join(asset_text(name) for name in names)
 
 
 def style(name: str) -> str:

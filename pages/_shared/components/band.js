@@ -143,6 +143,7 @@ function openBand(root) {
       view = component.data || {};
       words = { ...WORDS, ...view.words };
       receivedAt = Date.now();
+      heard((view.refresh_s || 2) * 1000);
       setText(word, view.word);
       if (headline.textContent !== view.headline) isOpen = false;
       setText(headline, view.headline);

@@ -12,7 +12,11 @@ from pages._shared.components.assets import script, style
 
 _css = style("panels.css")
 _band = st.components.v2.component(
-    "trainvitals_verdict_band", html="<div class='tv-band'></div>", css=_css, js=script("band.js"), isolate_styles=False
+    "trainvitals_verdict_band",
+    html="<div class='tv-band'></div>",
+    css=_css,
+    js=script("alive.js", "band.js"),
+    isolate_styles=False,
 )
 _kpi = st.components.v2.component(
     "trainvitals_kpi_row", html="<div class='tv-kpi'></div>", css=_css, js=script("kpi.js"), isolate_styles=False
