@@ -47,9 +47,16 @@ def text(queue: ForwardMsgQueue, fragment: str, words: str, *path: int) -> None:
     queue.enqueue(message)
 
 
+def end(queue: ForwardMsgQueue) -> None:
+    message = ForwardMsg()
+    message.script_finished = ForwardMsg.FINISHED_FRAGMENT_RUN_SUCCESSFULLY
+    queue.enqueue(message)
+
+
 def dialog(queue: ForwardMsgQueue, words: str) -> None:
     begin(queue, HOST)
     block(queue, HOST, 0, 0, 0)
+    queue._queue[-1].delta.add_block.dialog.title = "asked"
     text(queue, DIALOG, words, 0, 0, 0, 0)
 
 
@@ -93,6 +100,25 @@ def test_a_run_of_the_whole_page_draws_all_of_it_and_needs_nothing_of_before(que
     begin(queue)
     text(queue, "", "page", 0, 1)
     assert shown(queue.flush()) == ["page"]
+
+
+def test_a_browser_that_is_far_behind_gets_the_newest_of_each_part_and_every_dialog(queue: ForwardMsgQueue) -> None:
+    begin(queue)
+    text(queue, "", "page", 0, 1)
+    dialog(queue, "why?")
+    for number in range(1_000):
+        for place, fragment in enumerate(("head", "body")):
+            begin(queue, fragment)
+            block(queue, fragment, 0, 2 + place)
+            text(queue, fragment, f"{fragment} {number}", 0, 2 + place, 0)
+            end(queue)
+        begin(queue, HOST)
+    waiting = queue.flush()
+    assert shown(waiting) == ["page", "why?", "head 999", "body 999"]
+    deltas = [message for message in waiting if message.HasField("delta")]
+    assert len(deltas) < whole_messages.MANY
+    ends = {message.script_finished for message in waiting if message.WhichOneof("type") == "script_finished"}
+    assert ends == {ForwardMsg.FINISHED_EARLY_FOR_RERUN, ForwardMsg.FINISHED_FRAGMENT_RUN_SUCCESSFULLY}
 
 
 def test_this_streamlit_clears_its_queue_at_the_start_of_a_run_and_nowhere_else() -> None:
