@@ -54,7 +54,9 @@ def test_a_parked_trainer_is_started_again_by_the_resume_and_not_before(tmp_path
         wait_until(lambda: place.starts == 1, "the start")
         ask(place, "pause")
         place.kill.touch()
-        wait_until(lambda: "stopped" in place.states() and place.history.hold_seq is not None, "that it waits, and that this is kept")
+        wait_until(
+            lambda: "stopped" in place.states() and place.history.hold_seq is not None, "that it waits, and that this is kept"
+        )
         assert place.kinds == ["stopped"] and place.starts == 1
         place.kill.unlink()
         ask(place, "resume")
