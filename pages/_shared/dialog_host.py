@@ -1,8 +1,7 @@
 """Where dialogs are opened: a fragment of its own that nothing refreshes.
 
-What a fragment has drawn and the browser does not have yet is thrown away when the same fragment runs again (streamlit/streamlit,
-``ForwardMsgQueue.clear``). A dialog that is opened by a fragment with ``run_every`` is lost whenever the next refresh comes before the
-browser had it: on a busy machine every tenth press. A button's callback therefore asks this fragment, which runs for nothing else.
+A dialog belongs to the run that opened it: the next refresh of a fragment with ``run_every`` draws none, and may come before anybody saw
+it, on a busy machine at every tenth press. A button's callback therefore asks this fragment, which runs for nothing else.
 """
 
 from collections.abc import Callable

@@ -15,6 +15,7 @@ from test_pages import WAIT_MS, shows  # noqa: E402
 from tests.services.backends import SqliteBackend  # noqa: E402
 
 pytestmark = test_pages.pytestmark
+browser = test_pages.browser
 MARK = "window.tvIsOldPage = true"
 IS_NEW = "window.tvIsOldPage === undefined && document.querySelector('.tv-band') !== null"
 
@@ -54,14 +55,6 @@ class Seen:
         for _ in range(int(minutes * 12)):
             self.page.clock.run_for(5_000)
             self.page.wait_for_timeout(20)
-
-
-@pytest.fixture
-def browser() -> Iterator[playwright_api.Browser]:
-    with playwright_api.sync_playwright() as driver:
-        opened = driver.chromium.launch(executable_path=test_pages.CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
-        yield opened
-        opened.close()
 
 
 @pytest.mark.parametrize("path", ["", "/", "/control"])

@@ -16,7 +16,8 @@ from trainvitals.records import CheckpointReport, CheckpointState, VerificationL
 
 @dataclass(frozen=True, slots=True)
 class Inspection:
-    """``signature``, ``state_signature``: of the listing. ``is_unreadable``: parts could not be read, so the verdict may change without any file changing.
+    """``signature``, ``state_signature``: of the listing. ``is_unreadable``: parts could not be read, so the verdict may change
+    without any file changing.
 
     ``has_vanished``: files went away during the look, so the verdict is worth nothing.
     """

@@ -38,8 +38,8 @@ class Patience:
 class Known:
     """What the watcher remembers of one checkpoint.
 
-    signature: of the files at the last scan, state_signature without the hook's lists of hashes; seen ``scans`` times in a row, first at ``since_s`` (monotonic). names: of the
-    fullest state it had. judged: the signature that the report's verdict is about. pending: a bad verdict that waits.
+    signature: of the files at the last scan, state_signature without the hook's lists of hashes; seen ``scans`` times in a row,
+    first at ``since_s`` (monotonic). names: of the fullest state it had. judged: the signature that the report's verdict is about. pending: a bad verdict that waits.
     rest_until_s: monotonic, no look at the structure before; slow_looks: so many in a row took long.
     looked: the signature whose content was looked at, at ``looked_at_ns``; loaded: the one whose load was tried; round_ns: when a
     look that has not ended began.

@@ -27,7 +27,7 @@ function stayAlive() {
   let badMs = 0, lookedAt = Date.now(), isAsking = false;
   setInterval(async () => {
     const now = Date.now(), isGone = !document.querySelector("[data-testid=stApp]");
-    const isDeaf = Boolean(document.querySelector(".tv-band")) && now - window.tvHeardAt > (window.tvDeafMs || DEAF_MS);
+    const isDeaf = Boolean(document.querySelector(".tv-band")) && now - window.tvHeardAt > window.tvDeafMs;
     // A machine that slept, or a page in the background, has heard nothing either: it is given the time to hear again.
     const passedMs = Math.min(now - lookedAt, 2 * LOOK_MS);
     lookedAt = now;
