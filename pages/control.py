@@ -203,13 +203,15 @@ def body() -> None:
     seen = look()
     if seen is None:
         return
-    is_first = needs_eyes(seen.run.supervisor)
-    if is_first:
-        supervisor_card(seen)
-    with st.container(key="tv-card-control"):
+    # Whatever comes and goes around it, a button keeps its place among the elements: one that is drawn anew loses the focus, and a press.
+    first, control, last = st.container(), st.container(key="tv-card-control"), st.container()
+    with control:
+        words, row = st.container(), st.container()
+    with words:
         state(seen)
+    with row:
         buttons(seen)
-    if not is_first:
+    with first if needs_eyes(seen.run.supervisor) else last:
         supervisor_card(seen)
     with st.container(key="tv-card-breaker"):
         breaker_card(seen)

@@ -136,6 +136,28 @@ def test_a_button_that_moves_away_under_the_finger_is_pressed_all_the_same(page:
             close(dialog)
 
 
+def test_a_button_that_is_drawn_anew_under_the_finger_is_pressed_all_the_same(page: playwright_api.Page) -> None:
+    page.get_by_role("link", name="Control").first.click()
+    dialog, button = page.get_by_role("dialog"), page.locator(".tv-band .tv-button", has_text="Pause…")
+    button.wait_for()
+    test_pages.settled(page)
+    for leaves in (False, True):
+        box = button.bounding_box()
+        page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+        page.mouse.down()
+        button.evaluate("(node) => node.remove()")
+        button.wait_for()  # the next refresh makes another one
+        if leaves:
+            page.mouse.move(box["x"] + box["width"] / 2, box["y"] - 40)
+        page.mouse.up()
+        if leaves:
+            page.wait_for_timeout(3_000)
+            assert dialog.count() == 0
+        else:
+            dialog.get_by_label("Why").wait_for()
+            close(dialog)
+
+
 #: A press whose timer comes late, as on a busy machine: the clocks of the page come first. What opens is counted.
 PRESS_HELD = """([selector, heldMs]) => {
     const button = [...document.querySelectorAll(selector)].find((one) => one.textContent.includes("Pause…"));

@@ -211,6 +211,7 @@ def test_a_hold_says_why_and_resume_is_carried_out_by_the_supervisor(
 ) -> None:
     site.state = "gone"
     site.stopping.wait(2.0)
+    before = page.get_by_role("button", name="Resume…").last.element_handle()
     status = read_status(site.run_dir)
     assert status is not None
     now_ns = time.time_ns()
@@ -222,6 +223,7 @@ def test_a_hold_says_why_and_resume_is_carried_out_by_the_supervisor(
     supervisor.tell("held", f"not starting it again: {reason}. To go on: …", rule="restart_loop", reason=reason)
     shows(page, re.compile(f"It starts nothing for .*{re.escape(reason)}.*What releases it: Resume"))
     shows(page, "1 of 20 restarts used in 24 h")
+    assert before.evaluate("(node) => node.isConnected"), "the same button: it keeps the focus, and a press that has begun"
     picture(site, browser, "held")
     page.get_by_role("button", name="Resume…").last.click()
     shows(page, "The supervisor on login-2 starts it again, from the newest checkpoint that is safe and verifies.")

@@ -19,7 +19,7 @@ def keep() -> None:
     _loop = asyncio.get_running_loop()
 
 
-def wait_until_taken_over(wait_s: float = 2.0) -> bool:
+def wait_until_taken_over(wait_s: float = 10.0) -> bool:
     """Whether the loop has handled all that this thread gave it; False after ``wait_s``, or where the loop is not known."""
     loop = _loop
     if loop is None or loop.is_closed():

@@ -42,25 +42,42 @@ function takeKept() {
   return leaving.press;
 }
 
-// A page that is still being laid out may move a button between the press of a finger and its release; the browser then clicks on neither. What
-// was pressed is what was meant, unless the finger itself moved away.
+// A page that is being laid out may move a button between the press of a finger and its release, or draw it anew; the browser then clicks on
+// neither. What was pressed is what was meant, unless the finger itself moved away.
 const STILL_PX = 8;
+
+function nameOf(button) {
+  const keyed = button.closest("[class*='st-key-']");
+  const key = keyed ? [...keyed.classList].find((one) => one.startsWith("st-key-")) : "";
+  return `${key} ${button.textContent}`;
+}
+
+function drawnAnew(name) {
+  const same = [...document.querySelectorAll("button")].filter((one) => !one.disabled && nameOf(one) === name);
+  return same.length === 1 ? same[0] : null;
+}
 
 function hearOfPresses() {
   if (window.tvHearsOfPresses) return;
   window.tvHearsOfPresses = true;
   let pressed = null;
+  const isStill = (event) => Math.hypot(event.clientX - pressed.x, event.clientY - pressed.y) <= STILL_PX;
   window.addEventListener("pointerdown", (event) => {
     const button = event.composedPath().find((node) => node instanceof HTMLButtonElement);
-    pressed = button && event.isPrimary && event.button === 0 ? { button, x: event.clientX, y: event.clientY } : null;
+    pressed = button && event.isPrimary && event.button === 0 ? { button, name: nameOf(button), x: event.clientX, y: event.clientY } : null;
+  }, true);
+  window.addEventListener("pointerup", (event) => {
+    if (!event.isTrusted || !pressed || pressed.button.isConnected) return;
+    const button = isStill(event) ? drawnAnew(pressed.name) : null;
+    pressed = null;
+    if (button) button.click();
   }, true);
   window.addEventListener("click", (event) => {
-    const was = event.isTrusted ? pressed : null;
-    if (!was) return;
-    pressed = null;
+    if (!event.isTrusted || !pressed) return;
     const isElsewhere = !event.composedPath().some((node) => node instanceof HTMLButtonElement || node instanceof HTMLAnchorElement);
-    const isStill = Math.hypot(event.clientX - was.x, event.clientY - was.y) <= STILL_PX;
-    if (isElsewhere && isStill && was.button.isConnected) was.button.click();
+    const button = isElsewhere && isStill(event) && pressed.button.isConnected ? pressed.button : null;
+    pressed = null;
+    if (button) button.click();
   }, true);
 }
 
