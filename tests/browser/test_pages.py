@@ -235,10 +235,14 @@ def test_a_store_that_is_gone_is_said_with_its_age_and_the_page_recovers_by_itse
     page = watched.page
     page.goto(healthy.url)
     shows(page, "nothing open")
+    page.locator(".tv-chart .main-svg").first.wait_for()
+    kept = [page.locator(part).first.element_handle() for part in (".tv-band", ".tv-chart")]
     healthy.is_away = True
     healthy.backend.take_away(healthy.home)
     shows(page, healthy.backend.gone_words)
     shows(page, "What you see is")
+    shows(page, "The curve is")
+    assert all(part.evaluate("(node) => node.isConnected") for part in kept), "what stands above them draws neither anew"
     with pytest.raises(urllib.error.HTTPError) as refused:
         urllib.request.urlopen(f"{healthy.url}/healthz", timeout=10)
     assert refused.value.code == 503
