@@ -3,7 +3,6 @@
 Arguments: what to save with, the directory, a file for the ranks to meet at, and this rank.
 """
 
-import atexit
 import datetime
 import os
 import sys
@@ -15,6 +14,8 @@ import torch.distributed.checkpoint as dcp
 from torch.distributed.checkpoint.state_dict import get_state_dict
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
+
+from tests.integrations.leaving import leave_together
 
 
 class TrainState:
@@ -128,11 +129,7 @@ def main() -> None:
         save_accelerate(directory)
     else:
         save_accelerate_fsdp(directory, mode)
-    # Gloo aborts now and then where ranks take their groups down at different moments: all that Python does at exit, and no more.
-    dist.barrier()
-    atexit._run_exitfuncs()
-    sys.stdout.flush()
-    os._exit(0)
+    leave_together()
 
 
 if __name__ == "__main__":

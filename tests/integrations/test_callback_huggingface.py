@@ -9,8 +9,9 @@ for _library in ("torch", "transformers", "accelerate"):
     pytest.importorskip(_library, reason=f"needs {_library} (make test-integrations)")
 
 SCRIPT = """
-import atexit, os, signal, sys
+import os, signal, sys
 import torch, transformers
+from tests.integrations.leaving import leave_together
 from trainvitals.hook.huggingface import TrainvitalsCallback
 
 os.dup2(2, 1)  # torchrun reads the two streams of a rank by turns: the banner may come after the first losses
@@ -52,11 +53,7 @@ trainer.train(resume_from_checkpoint=is_resumed)
 trainer.state.save_to_json(directory + "/trainer_state.json")
 assert callback.failures.count == 0, callback.failures.last
 if torch.distributed.is_initialized():
-    # Gloo aborts now and then where ranks take their groups down at different moments: all that Python does at exit, and no more.
-    torch.distributed.barrier()
-    atexit._run_exitfuncs()
-    sys.stdout.flush()
-    os._exit(0)
+    leave_together()
 """
 NEVER = 10**6
 

@@ -15,6 +15,7 @@ torch = pytest.importorskip("torch", reason="needs torch (make test-integrations
 SCRIPT = """
 import json, os, signal, sys, time
 import torch, torch.distributed as dist
+from tests.integrations.leaving import leave_together
 from trainvitals.hook.torch_loop import TrainingMonitor
 
 options = {"steps": 40, "first": 0, "nan_at": -1, "kill_at": -1, "flip_at": -1, "slow_rank": -1, "only_rank": None, "skips": -1, "is_early": False}
@@ -79,7 +80,7 @@ if monitor:
     monitor.finish()
     monitor.close()
     print(f"failures of rank {rank}: {monitor.failures.count} {monitor.failures.last}")
-if dist.is_initialized(): dist.destroy_process_group()
+if dist.is_initialized(): leave_together()
 """
 
 

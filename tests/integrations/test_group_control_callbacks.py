@@ -22,6 +22,7 @@ CONTROL = "control={'poll_s': 0.05, 'meet_every_s': 0.05, 'timeout_s': 60, 'hold
 HUGGINGFACE = f"""
 import sys
 import torch, transformers
+from tests.integrations.leaving import leave_together
 from trainvitals.hook.huggingface import TrainvitalsCallback
 
 directory = sys.argv[1]
@@ -40,9 +41,7 @@ trainer = transformers.Trainer(
 trainer.train()
 assert callback.failures.count == 0, callback.failures.last
 print("ended at", trainer.state.global_step, "on", arguments.process_index, flush=True)
-if torch.distributed.is_initialized():
-    torch.distributed.destroy_process_group()
-sys.exit(callback.exit_code)
+leave_together(callback.exit_code)
 """
 
 LIGHTNING = f"""
@@ -50,6 +49,7 @@ import sys
 import torch
 import lightning.pytorch as L
 from lightning.pytorch.plugins import AsyncCheckpointIO
+from tests.integrations.leaving import leave_together
 from trainvitals.hook.lightning import TrainvitalsCallback
 
 directory = sys.argv[1]
@@ -82,6 +82,8 @@ trainer = L.Trainer(
 trainer.fit(Module(), torch.utils.data.DataLoader(torch.randn(64, 4), batch_size=4))
 assert callback.failures.count == 0, callback.failures.last
 print("ended at", trainer.global_step, "on", trainer.global_rank, flush=True)
+if torch.distributed.is_initialized():
+    leave_together(callback.exit_code)
 sys.exit(callback.exit_code)
 """
 
