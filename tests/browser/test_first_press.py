@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -113,20 +113,22 @@ PUSH = """() => {
 }"""
 
 
-@pytest.mark.parametrize("where", [".tv-band .tv-button", "[data-testid=stButton] button"])
-def test_a_button_that_moves_away_under_the_finger_is_pressed_all_the_same(page: playwright_api.Page, where: str) -> None:
+def pressed_while(
+    page: playwright_api.Page, where: str, happens: Callable[[playwright_api.Locator], None], away: tuple[int, int]
+) -> None:
+    """Something happens between press and release: the dialog opens, and does not where the finger moves ``away`` (pixels) before."""
     page.get_by_role("link", name="Control").first.click()
     dialog, button = page.get_by_role("dialog"), page.locator(where, has_text="Pause…").first
     button.wait_for()
     test_pages.settled(page)
     for leaves in (False, True):
         box = button.bounding_box()
-        page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+        x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+        page.mouse.move(x, y)
         page.mouse.down()
-        page.evaluate(PUSH)
-        assert button.bounding_box()["y"] != box["y"]
+        happens(button)
         if leaves:
-            page.mouse.move(box["x"] + box["width"] / 2 + 60, box["y"] + box["height"] / 2)
+            page.mouse.move(x + away[0], y + away[1])
         page.mouse.up()
         if leaves:
             page.wait_for_timeout(3_000)
@@ -134,28 +136,24 @@ def test_a_button_that_moves_away_under_the_finger_is_pressed_all_the_same(page:
         else:
             dialog.get_by_label("Why").wait_for()
             close(dialog)
+
+
+@pytest.mark.parametrize("where", [".tv-band .tv-button", "[data-testid=stButton] button"])
+def test_a_button_that_moves_away_under_the_finger_is_pressed_all_the_same(page: playwright_api.Page, where: str) -> None:
+    def moves(button: playwright_api.Locator) -> None:
+        before = button.bounding_box()
+        page.evaluate(PUSH)
+        assert button.bounding_box()["y"] != before["y"]
+
+    pressed_while(page, where, moves, (60, 0))
 
 
 def test_a_button_that_is_drawn_anew_under_the_finger_is_pressed_all_the_same(page: playwright_api.Page) -> None:
-    page.get_by_role("link", name="Control").first.click()
-    dialog, button = page.get_by_role("dialog"), page.locator(".tv-band .tv-button", has_text="Pause…")
-    button.wait_for()
-    test_pages.settled(page)
-    for leaves in (False, True):
-        box = button.bounding_box()
-        page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
-        page.mouse.down()
+    def is_drawn_anew(button: playwright_api.Locator) -> None:
         button.evaluate("(node) => node.remove()")
         button.wait_for()  # the next refresh makes another one
-        if leaves:
-            page.mouse.move(box["x"] + box["width"] / 2, box["y"] - 40)
-        page.mouse.up()
-        if leaves:
-            page.wait_for_timeout(3_000)
-            assert dialog.count() == 0
-        else:
-            dialog.get_by_label("Why").wait_for()
-            close(dialog)
+
+    pressed_while(page, ".tv-band .tv-button", is_drawn_anew, (0, -40))
 
 
 #: A press whose timer comes late, as on a busy machine: the clocks of the page come first. What opens is counted.
